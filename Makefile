@@ -116,7 +116,7 @@ test-deps: deps
 	fi
 
 # The time limit of a test run. A run that hangs ends with a list of its unfinished tests, before its caller's timeout.
-TEST_MINUTES ?= 30
+TEST_MINUTES ?= 60
 
 # Runs the built tests, with their environment variables. Without `swift test`, of which only one at a time can use a
 # build directory. $(1): a command that runs them, such as `nice`.

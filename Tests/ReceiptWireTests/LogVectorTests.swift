@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 60)
+    #expect(known.count == 62)
   }
 
   /// Every effect that the model allows in a thread has a vector in one.
@@ -474,6 +474,16 @@ struct LogVectorTests {
       }
       return .shard(.consumer(.workersAssigned(name: fields.text("consumer"), workers)))
     case "consumer_removed": return .shard(.consumer(.removed(name: fields.text("consumer"))))
+    case "deletion_held":
+      let deletion = HeldDeletion(
+        channel: ChannelNumber(fields.number("channel")),
+        cid: fields.text("cid"),
+        through: fields.number("through")
+      )
+      return .shard(.consumer(.deletionHeld(deletion)))
+    case "deletion_ended":
+      let channel = ChannelNumber(fields.number("channel"))
+      return .shard(.consumer(.deletionEnded(channel, lostBefore: fields.number("lost_before"))))
     case "feed_switched": return .shard(.consumer(.switched(offSince: time(fields, "off_since"))))
     case "timer_assigned":
       let purpose: MessageTimer.Purpose =

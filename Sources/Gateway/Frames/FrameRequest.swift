@@ -61,7 +61,7 @@ struct FrameRequest: ~Escapable {
 /// A field of a request frame that may be out of range.
 enum InvalidFrameField {
   case cid, thread, user, message, role
-  case memberFlags, registrationFlags, namesFlag, viewerFlags
+  case memberFlags, registrationFlags, namesFlag, pushFlags, viewerFlags
   /// Creation time of a message, delivery time of a push.
   case created, acked
   case limit, listCursor, memberList, listOrder
@@ -91,6 +91,11 @@ enum InvalidFrameField {
       \(RegisterMessageRequest.hasReminders) (reminders follow)
       """
     case .namesFlag: "flags: 0 or 1"
+    case .pushFlags:
+      """
+      flags: \(PushFlags.names) (with names), \(PushFlags.source) (a provider and a device follow, each empty or 1 to \
+      \(LabelNames.byteCountMax) of A-Za-z0-9_.-) or their sum
+      """
     case .viewerFlags: "viewer flags: 0 or 1"
     case .created: "time created: given, up to the year 9999"
     case .acked: "time acked: up to the year 9999"
@@ -185,7 +190,14 @@ private struct FieldCheck {
       if flags & RegisterMessageRequest.hasReminders != 0 {
         return try values(&reader, .reminders) { reader throws(WireError) in _ = try reader.reminderRules() }
       }
-    case .namesFlag: require(try reader.varint() <= 1, .namesFlag)
+    case .pushFlags:
+      let flags = try reader.varint()
+      require(flags <= PushFlags.all, .pushFlags)
+      guard flags & PushFlags.source != 0 else { break }
+      for _ in 0..<2 {
+        let label = try reader.string()
+        require(label.isEmpty || LabelNames.isLabel(label), .pushFlags)
+      }
     case .viewer:
       require(try reader.varint() <= 1, .viewerFlags)
       let user = try reader.string()

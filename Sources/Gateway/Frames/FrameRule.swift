@@ -18,8 +18,8 @@ struct FrameRule {
     case optionalNumber
     /// With the users that the flags announce.
     case registrationFlags
-    /// 1: the reply names the channel, the user and the message.
-    case namesFlag
+    /// With the provider and the device that the flags announce.
+    case pushFlags
     case viewer
     case limit
     case listCursor
@@ -71,7 +71,7 @@ struct FrameRule {
     case .memberStatuses: accept(kind, [.viewer, .message, .users], replyBytes: WireLimits.entriesMax * 160)
     case .setMember: accept(kind, [.user, .roleOrNone, .memberFlags], replyBytes: 128)
     case .markUnreadSince: accept(kind, [.user, .created, .optionalNumber], replyBytes: rowBytes + 1)
-    case .acknowledgePush: accept(kind, [.user, .message, .acked, .namesFlag], replyBytes: deliveryBytesMax)
+    case .acknowledgePush: accept(kind, [.user, .message, .acked, .pushFlags], replyBytes: deliveryBytesMax)
     // Tickets have a parser of their own: they name no channel.
     case .presentTicket: nil
     case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .eraseMember,

@@ -55,30 +55,31 @@ extension FrameStream {
     correlation: UInt32,
     on loop: GatewayLoop
   ) {
-    let device = loop.push.counters.devices.number(ticket.device)
+    var labels = AckLabels(.ticket)
+    labels.device = loop.push.counters.devices.number(ticket.device)
     let store = loop.store!
     guard store.shardCount > 0 else {
       return refuseTicket(
         correlation,
         .unavailable,
         retryAfterMilliseconds: Self.retryAfterMilliseconds,
-        device: device,
+        labels: labels,
         on: loop
       )
     }
     guard Int(ticket.shard.rawValue) < store.shardCount else {
-      return refuseTicket(correlation, .ticketInvalid, device: device, on: loop)
+      return refuseTicket(correlation, .ticketInvalid, labels: labels, on: loop)
     }
     let replyBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
     let request = FrameStoreRequest(
       kind: .ticket,
-      device: device,
+      labels: labels,
       correlation: correlation,
       replyBytes: UInt32(truncatingIfNeeded: replyBytes)
     )
-    let place = ticket.place
+    let (place, label) = (ticket.place, ticket.device)
     let isSent = loop.trySend(.redeemTicket, to: .shard(ticket.shard, name: nil), pendingRequest(request)) {
-      $0.writeRedeemTicket(place: place, acked: acked, wantsNames: wantsNames)
+      $0.writeRedeemTicket(place: place, acked: acked, wantsNames: wantsNames, device: LabelNames.labelOrNone(label))
     }
     sent(isSent, request, loop)
   }
@@ -89,10 +90,10 @@ extension FrameStream {
     _ code: ErrorCode,
     _ detail: String = "",
     retryAfterMilliseconds: UInt32 = 0,
-    device: UInt8 = LabelNames.none,
+    labels: AckLabels = AckLabels(.ticket),
     on loop: GatewayLoop
   ) {
-    count(PushCounters.Outcome(refusedWith: code), kind: .ticket, device: device, on: loop)
+    count(PushCounters.Outcome(refusedWith: code), labels, loop)
     refuse(correlation, code, detail, retryAfterMilliseconds: retryAfterMilliseconds)
   }
 
@@ -100,10 +101,9 @@ extension FrameStream {
   func acknowledged(_ request: FrameStoreRequest, kind: FrameKind, payload: RawSpan, on loop: GatewayLoop) {
     do throws(WireError) {
       let delivery = try DeliveryReply(payload)
-      count(delivery.moved ? .moved : .known, kind: request.kind, device: request.device, on: loop)
+      count(delivery.moved ? .moved : .known, request.labels, loop)
       if delivery.moved {
-        let labels = Self.labels(request.kind, request.device)
-        loop.push.counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
+        loop.push.counters.delivered(request.labels, sent: delivery.sent, delivered: delivery.delivered)
       }
       let replyKind = request.kind == .ticket ? FrameKind.presentTicket : kind
       reply(replyKind, request.correlation) { $0.writeRaw(payload) }
@@ -115,17 +115,21 @@ extension FrameStream {
 
   /// Count the outcome of a request if it is a push ack.
   func count(_ outcome: PushCounters.Outcome, _ request: FrameStoreRequest, _ loop: GatewayLoop) {
-    if request.kind != .plain { count(outcome, kind: request.kind, device: request.device, on: loop) }
+    if request.kind != .plain { count(outcome, request.labels, loop) }
   }
 
-  func count(_ outcome: PushCounters.Outcome, kind: FrameStoreRequest.Kind, device: UInt8, on loop: GatewayLoop) {
-    loop.push.counters.count(Self.labels(kind, device), outcome)
+  func count(_ outcome: PushCounters.Outcome, _ labels: AckLabels, _ loop: GatewayLoop) {
+    loop.push.counters.count(labels, outcome)
   }
 
-  private static func labels(_ kind: FrameStoreRequest.Kind, _ device: UInt8) -> AckLabels {
-    var labels = AckLabels()
-    labels.source = kind == .push ? .worker : .ticket
-    labels.device = device
+  /// Return the labels of an acknowledge_push, whose fields are in range.
+  func labels(ofPush fields: RawSpan, _ loop: GatewayLoop) -> AckLabels {
+    var labels = AckLabels(.worker)
+    var reader = FieldReader(fields)
+    if let push = try? AcknowledgePushRequest(&reader), push.flags & PushFlags.source != 0 {
+      labels.provider = loop.push.counters.providers.number(push.provider)
+      labels.device = loop.push.counters.devices.number(push.device)
+    }
     return labels
   }
 }

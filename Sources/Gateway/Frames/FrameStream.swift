@@ -15,8 +15,8 @@ struct FrameStoreRequest {
   }
 
   var kind: Kind
-  /// Index of the device label of an acknowledgement.
-  var device: UInt8 = LabelNames.none
+  /// Of a push ack, for its counters.
+  var labels = AckLabels()
   var correlation: UInt32
   /// Bytes reserved for the reply.
   var replyBytes: UInt32
@@ -144,7 +144,7 @@ final class FrameStream: RequestStreamState, RequestStream {
   private func send(_ header: FrameHeader, _ request: borrowing FrameRequest, rule: FrameRule, on loop: GatewayLoop) {
     let isPush = header.kind == .acknowledgePush
     if let invalid = request.invalid {
-      if isPush { count(.refused, kind: .push, device: LabelNames.none, on: loop) }
+      if isPush { count(.refused, AckLabels(.worker), loop) }
       return refuse(header.correlation, .invalidField, invalid.detail(limits))
     }
     let fields = request.fields
@@ -152,6 +152,7 @@ final class FrameStream: RequestStreamState, RequestStream {
     let replyBytes = rule.replyBytesMax + (isPush ? request.nameBytes : 0)
     let storeRequest = FrameStoreRequest(
       kind: isPush ? .push : .plain,
+      labels: isPush ? labels(ofPush: fields, loop) : AckLabels(),
       correlation: header.correlation,
       replyBytes: UInt32(truncatingIfNeeded: replyBytes)
     )

@@ -105,18 +105,18 @@ extension PushCounters.Outcome {
 }
 
 /// The source of a push ack, as a metric label.
-package enum AckSource: UInt8, CaseIterable, Sendable {
+package enum AckSource: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case ticket, worker, hook
 }
 
 /// The metric labels of a push ack, besides its outcome: the source, and indexes of the other names in
 /// ``PushCounters``.
-package struct AckLabels: Sendable, Equatable {
+package struct AckLabels: Sendable, Equatable, BitwiseCopyable {
   package var source = AckSource.ticket
   package var provider = LabelNames.none
   package var device = LabelNames.none
 
-  package init() {}
+  package init(_ source: AckSource = .ticket) { self.source = source }
 }
 
 /// Label values chosen by callers. Their number is limited; further names share one value, so that callers cannot
@@ -131,7 +131,7 @@ package struct LabelNames: Sendable {
   /// All indexes are below this.
   package static let numberCount = countMax + 2
 
-  private static let byteCountMax = 32
+  static let byteCountMax = 32
 
   private var names: [[UInt8]] = []
 

@@ -187,12 +187,15 @@ extension ShardState {
   /// Delete a channel and everything in it, one slice of its users at a time. If one slice is not enough, the channel
   /// can no longer be found from the first slice on. The slot is free once the last slice's effects are assigned.
   ///
-  /// - Parameter limit: maximum number of users; reduced by those processed.
+  /// - Parameters:
+  ///   - limit: maximum number of users; reduced by those processed.
+  ///   - heldThrough: the channel is held after its last slice (``HeldDeletion/through``); nil: it is removed.
   /// - Returns: whether this was the last slice.
   package func decideDelete(
     channel slot: ChannelSlot,
     _ scan: inout MembershipScan,
     limit: inout Int,
+    heldThrough: UInt64? = nil,
     into effects: inout [Effect]
   ) -> Bool {
     let start = effects.count
@@ -200,7 +203,14 @@ extension ShardState {
       if !self[slot].isBeingDeleted { effects.insert(.channel(self[slot].number, .deletionBegun), at: start) }
       return false
     }
-    effects.append(.channel(self[slot].number, .channelDeleted(cid: text(of: slot))))
+    let (number, cid) = (self[slot].number, text(of: slot))
+    guard let heldThrough else {
+      effects.append(.channel(number, .channelDeleted(cid: cid)))
+      return true
+    }
+    if !self[slot].isBeingDeleted { effects.insert(.channel(number, .deletionBegun), at: start) }
+    let held = HeldDeletion(channel: number, cid: cid, through: heldThrough)
+    effects.append(.shard(.consumer(.deletionHeld(held))))
     return true
   }
 

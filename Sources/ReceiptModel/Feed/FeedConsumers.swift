@@ -53,6 +53,27 @@ package enum FeedConsumerEffect: Hashable, Sendable {
   case removed(name: String)
   /// The feed is off since this time, while there are consumers; none: it is on.
   case switched(offSince: Timestamp)
+  indirect case deletionHeld(HeldDeletion)
+  /// A held channel is gone. Zero in a page: `lostBefore` alone.
+  ///
+  /// - Parameter lostBefore: above zero, consumers had not committed all of its records: those below this number may
+  ///   have lost their names.
+  case deletionEnded(ChannelNumber, lostBefore: UInt64)
+}
+
+/// A deleted channel that still has the names of records that consumers have not committed (R21). Requests do not find
+/// it.
+package struct HeldDeletion: Hashable, Sendable {
+  package var channel: ChannelNumber
+  package var cid: String
+  /// Number after the last record that needs the channel's names.
+  package var through: UInt64
+
+  package init(channel: ChannelNumber, cid: String, through: UInt64) {
+    self.channel = channel
+    self.cid = cid
+    self.through = through
+  }
 }
 
 /// The consumers of the feed, in each shard, by name.
@@ -67,6 +88,12 @@ package struct FeedConsumerTable: Sendable {
   private var workers: [String: [FeedWorker]] = [:]
   /// The feed is off since this time, while there are consumers; none: it is on.
   package private(set) var offSince = Timestamp.none
+  private var held: [ChannelNumber: HeldDeletion] = [:]
+  /// Records below this number may have lost their names, because their channel could not be held.
+  package private(set) var lostBefore: UInt64 = 0
+
+  /// Maximum number of deleted channels that are held.
+  package static let heldMax = 1_024
 
   private struct StateKey: Hashable {
     var name: String
@@ -95,6 +122,38 @@ package struct FeedConsumerTable: Sendable {
   }
 
   package func workers(of name: String) -> [FeedWorker] { workers[name] ?? [] }
+
+  // MARK: Held deletions
+
+  package var hasHeldDeletions: Bool { !held.isEmpty }
+
+  package func heldDeletion(of channel: ChannelNumber) -> HeldDeletion? { held[channel] }
+
+  /// The held deletions, oldest first.
+  package var heldDeletions: [HeldDeletion] {
+    held.values.sorted { ($0.through, $0.channel) < ($1.through, $1.channel) }
+  }
+
+  /// The deletion that is held longest, if no other one may be held.
+  package var surplusDeletion: HeldDeletion? { held.count > Self.heldMax ? heldDeletions.first : nil }
+
+  /// Whether a consumer has not committed all records below a number.
+  package func isBehind(_ number: UInt64) -> Bool { consumers.values.contains { $0.position < number } }
+
+  /// The held deletions whose names no consumer needs any more.
+  ///
+  /// - Parameter first: number of the first record that is kept.
+  package func unneededDeletions(first: UInt64) -> [HeldDeletion] {
+    let committed = consumers.values.map(\.position).min() ?? .max
+    return held.values.filter { $0.through <= max(committed, first) }
+  }
+
+  /// End the hold of a deleted channel, and remove the channel.
+  package func decideEnd(_ deletion: HeldDeletion, into effects: inout [Effect]) {
+    let lostBefore = isBehind(deletion.through) ? deletion.through : 0
+    effects.append(.channel(deletion.channel, .channelDeleted(cid: deletion.cid)))
+    effects.append(.shard(.consumer(.deletionEnded(deletion.channel, lostBefore: lostBefore))))
+  }
 
   // MARK: Deciding
 
@@ -227,6 +286,10 @@ package struct FeedConsumerTable: Sendable {
       workers[name] = nil
       states = states.filter { $0.key.name != name }
     case .switched(let time): offSince = time
+    case .deletionHeld(let deletion): held[deletion.channel] = deletion
+    case .deletionEnded(let channel, let before):
+      held[channel] = nil
+      lostBefore = max(lostBefore, before)
     }
   }
 
@@ -234,6 +297,8 @@ package struct FeedConsumerTable: Sendable {
   var effects: [Effect] {
     var effects: [Effect] = []
     if offSince != .none { effects.append(.shard(.consumer(.switched(offSince: offSince)))) }
+    if lostBefore > 0 { effects.append(.shard(.consumer(.deletionEnded(ChannelNumber(0), lostBefore: lostBefore)))) }
+    for deletion in heldDeletions { effects.append(.shard(.consumer(.deletionHeld(deletion)))) }
     for consumer in all {
       effects.append(.shard(.consumer(.assigned(consumer))))
       for (partition, bytes) in states(of: consumer.name) {
@@ -272,7 +337,7 @@ extension FeedConsumerEffect {
       }
       return .workersAssigned(name: name, repaired)
     case .switched(let time): return .switched(offSince: repair.clamped(time))
-    case .opened, .stateAssigned, .removed: return self
+    case .opened, .stateAssigned, .removed, .deletionHeld, .deletionEnded: return self
     }
   }
 }

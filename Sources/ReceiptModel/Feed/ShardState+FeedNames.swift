@@ -29,9 +29,7 @@ extension ShardState {
       return FeedNames(user: number)
     }
     if record.kind == .userErased || record.kind == .channelDeleted || record.kind == .gap { return FeedNames() }
-    guard let slot, let target = targetSlot(ofThread: record.thread, in: slot), !self[slot].isBeingDeleted else {
-      return nil
-    }
+    guard let slot, let target = targetSlot(ofThread: record.thread, in: slot) else { return nil }
     refresh(target)
     var names = FeedNames(slot: target)
     let isRegistered = record.sequence != .zero && record.sequence <= self[target].messages.newest
@@ -44,7 +42,7 @@ extension ShardState {
     }
     if record.kind == .reminderDue {
       // Deletion cancels it.
-      guard !isGone(record.sequence, thread: record.thread, in: slot) else { return nil }
+      guard !self[slot].isBeingDeleted, !isGone(record.sequence, thread: record.thread, in: slot) else { return nil }
       names.members = namedMembers(of: record, in: target)
       // Of several parts each is told, even if nobody is left to name.
       return names.members.isEmpty && record.reminder?.partCount == 1 ? nil : names

@@ -93,6 +93,8 @@ extension FeedConsumerEffect {
     case .workersAssigned: .consumerWorkersAssigned
     case .removed: .consumerRemoved
     case .switched: .feedSwitched
+    case .deletionHeld: .deletionHeld
+    case .deletionEnded: .deletionEnded
     }
   }
 
@@ -102,7 +104,7 @@ extension FeedConsumerEffect {
     case .committed(let name, _, _, _), .opened(let name, _, _), .stateAssigned(let name, _, _),
       .workersAssigned(let name, _), .removed(let name):
       name
-    case .switched: ""
+    case .switched, .deletionHeld, .deletionEnded: ""
     }
   }
 
@@ -130,6 +132,13 @@ extension FeedConsumerEffect {
       }
     case .removed: break
     case .switched(let time): buffer.writeTime(time)
+    case .deletionHeld(let deletion):
+      buffer.writeVarint(deletion.channel.rawValue)
+      buffer.writeField(deletion.cid)
+      buffer.writeVarint(deletion.through)
+    case .deletionEnded(let channel, let lostBefore):
+      buffer.writeVarint(channel.rawValue)
+      buffer.writeVarint(lostBefore)
     }
   }
 }
@@ -188,6 +197,11 @@ extension FieldReader {
       }
       return .workersAssigned(name: name, workers)
     case .feedSwitched: return .switched(offSince: try time())
+    case .deletionHeld:
+      let channel = ChannelNumber(try varint())
+      let cid = try text()
+      return .deletionHeld(HeldDeletion(channel: channel, cid: cid, through: try varint()))
+    case .deletionEnded: return .deletionEnded(ChannelNumber(try varint()), lostBefore: try varint())
     default: return .removed(name: name)
     }
   }

@@ -116,6 +116,8 @@ enum EffectNumber: UInt8 {
   case consumerWorkersAssigned = 27
   case consumerRemoved = 28
   case feedSwitched = 29
+  case deletionHeld = 30
+  case deletionEnded = 31
   case acknowledged = 32
   case acknowledgementForgotten = 33
   case acknowledgedThrough = 34

@@ -39,6 +39,11 @@ final class ChannelDeletions: ShardPart {
   /// Record that a channel of this name was created again.
   func nameReused(_ cid: String) { drops.nameReused(cid) }
 
+  /// Return whether a channel's deletion is in progress: it must stay in memory. A held one need not.
+  func needs(_ slot: ChannelSlot) -> Bool {
+    shard.state[slot].isBeingDeleted && shard.state.consumers.heldDeletion(of: shard.state[slot].number) == nil
+  }
+
   /// Drop the deletions in progress, which the next start resumes.
   override func stop() { slicedDeletions = [] }
 
@@ -93,10 +98,15 @@ final class ChannelDeletions: ShardPart {
     shard.advanceTime()
     let index = shard.log.openBatchIndex
     var scan = ShardState.MembershipScan()
+    let (number, cid) = (shard.state[slot].number, shard.state[slot].cid)
     let isDone = decideDeletionSlice(slot, &scan, into: &request.effects)
     // From here on the command counts as applied: a duplicate is answered when the deletion that it began has finished.
     shard.applyCommand(slot, request)
     guard !isDone else {
+      if shard.state.consumers.heldDeletion(of: number) != nil, let slot = shard.state.slot(named: cid) {
+        shard.waiting.refuseSliced(slot)
+        limitHolds()
+      }
       return shard.outgoing.replyWhenIndexed(request, index) { $0.writeFlag(true) }
     }
     slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: request.outboxBefore, scan: scan))
@@ -109,8 +119,54 @@ final class ChannelDeletions: ShardPart {
   ///
   /// - Parameter index: log index at which the deletion began.
   func resume(_ slot: ChannelSlot, at index: LogIndex) {
+    guard needs(slot) else { return }
     slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: shard.state.outbox.last))
     if !shard.loop.isFollowing { shard.loop.slices.queueForWork(shard) }
+  }
+
+  // MARK: Holds
+
+  /// Number of the first record that needs no names of a channel whose deletion ends now; nil: no consumer has records
+  /// to commit before it. Until then the channel is held, so that they are told (R21).
+  private var heldThrough: UInt64? {
+    guard shard.feed.isOn else { return nil }
+    let through = shard.feed.nextNumber
+    return shard.state.consumers.isBehind(through) ? through : nil
+  }
+
+  /// End the holds that no consumer needs any more, or all of them while the feed is off: some in each tick.
+  func tick() {
+    guard shard.state.consumers.hasHeldDeletions, !shard.isBatchFull else { return }
+    let unneeded =
+      shard.feed.isOn
+      ? shard.state.consumers.unneededDeletions(first: shard.feed.first) : shard.state.consumers.heldDeletions
+    for deletion in unneeded.prefix(Self.endsPerTick) { end(deletion) }
+  }
+
+  private static let endsPerTick = 64
+
+  /// End all holds: a user is erased whose id their channels may have. Consumers that have not come so far are told a
+  /// gap.
+  func endAllHolds() {
+    for deletion in shard.state.consumers.heldDeletions { end(deletion) }
+  }
+
+  private func limitHolds() {
+    if let deletion = shard.state.consumers.surplusDeletion { end(deletion) }
+  }
+
+  /// End the hold of a deletion: the channel is gone, and its name is free.
+  private func end(_ deletion: HeldDeletion) {
+    shard.advanceTime()
+    var effects: [Effect] = []
+    shard.state.consumers.decideEnd(deletion, into: &effects)
+    shard.applyEffects(effects, to: shard.state.slot(numbered: deletion.channel))
+  }
+
+  /// Record that a deletion is held: it has no further slices.
+  func followHold(_ channel: ChannelNumber) {
+    guard !slicedDeletions.isEmpty else { return }
+    slicedDeletions.removeAll { shard.state[$0.slot].number == channel }
   }
 
   // MARK: Following
@@ -141,7 +197,13 @@ final class ChannelDeletions: ShardPart {
   ) -> Bool {
     let granted = min(shard.loop.budget.changes, shard.configuration.changesPendingMax - shard.state.outbox.count)
     var remaining = max(0, granted)
-    let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &remaining, into: &effects)
+    let isDone = shard.state.decideDelete(
+      channel: slot,
+      &scan,
+      limit: &remaining,
+      heldThrough: heldThrough,
+      into: &effects
+    )
     shard.loop.budget.useChanges(max(0, granted) - max(0, remaining))
     return isDone
   }
@@ -167,6 +229,7 @@ final class ChannelDeletions: ShardPart {
         slicedDeletions.append(deletion)
         continue
       }
+      limitHolds()
       for requester in shard.waiting.take(.deletion(deletion.slot)) {
         _ = shard.outgoing.replyWhenIndexed(
           requester.header,
@@ -195,7 +258,14 @@ final class ChannelDeletions: ShardPart {
       }
       try request.fields.end()
       return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
-    case .putChannel:
+    case .putChannel, .importChannel:
+      if let deletion = shard.state.consumers.heldDeletion(of: shard.state[slot].number) {
+        end(deletion)
+        let cid = Array(deletion.cid.utf8)
+        return kind == .putChannel
+          ? try shard.putChannel(&request, cid: cid.span.bytes, nil)
+          : try shard.importChannel(&request, cid: cid.span.bytes, nil)
+      }
       return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
     default:
       return try shard.performAbsent(&request, kind, shard.replyTiming(slot))

@@ -62,6 +62,7 @@ extension ShardFeed {
       // The channel is gone: continue as if it were looked up.
       _ = try fill(&page, from: blocks, for: consumer, limit: fields.limit, gone: missing)
     }
+    addLost(to: &page)
     return reply(request, page)
   }
 
@@ -103,7 +104,8 @@ extension ShardFeed {
         let record = try reader.feedRecord(base: header.time)
         examined += 1
         guard number >= page.number else { continue }
-        if page.count >= limit || page.records.readableBytes >= Self.replyBytes { return nil }
+        let count = page.count + (page.lost == nil ? 0 : 1)
+        if count >= limit || page.records.readableBytes >= Self.replyBytes { return nil }
         if consumer.kinds.contains(record.kind), record.at >= consumer.since || record.kind == .gap {
           var slot: ChannelSlot?
           if needsChannel(record) {
@@ -113,7 +115,11 @@ extension ShardFeed {
             }
           }
           if let slot { shard.recordUse(of: slot) }
-          if wants(record, slot, consumer) { add(record, number, slot, to: &page) }
+          if slot == nil, needsChannel(record), number < shard.state.consumers.lostBefore {
+            page.lost = (number, page.lost?.since ?? record.at, record.at)
+          } else if wants(record, slot, consumer) {
+            add(record, number, slot, to: &page)
+          }
         }
         page.number = number + 1
         page.through = max(page.through, record.at)
@@ -136,8 +142,20 @@ extension ShardFeed {
 
   private func add(_ record: FeedRecord, _ number: UInt64, _ slot: ChannelSlot?, to page: inout FeedPage) {
     guard let names = shard.feedNames(of: record, in: slot) else { return }
+    addLost(to: &page)
     page.count += 1
     page.records.writeNamedFeedRecord(record, number, names, slot, in: shard.state)
+  }
+
+  /// Add a gap for the records before that have lost their names.
+  private func addLost(to page: inout FeedPage) {
+    guard let lost = page.lost else { return }
+    page.lost = nil
+    var record = FeedRecord(.gap, at: lost.until)
+    record.first = UInt64(max(0, lost.since.milliseconds))
+    guard let names = shard.feedNames(of: record, in: nil) else { return }
+    page.count += 1
+    page.records.writeNamedFeedRecord(record, lost.number, names, nil, in: shard.state)
   }
 
   // MARK: Channels that are not in memory
@@ -179,6 +197,8 @@ private struct FeedPage {
   var through = Timestamp.none
   /// Whether a record was read, be it added or left out.
   var hasExamined = false
+  /// Records without names since the last one that was added: number of the last of them, and their times.
+  var lost: (number: UInt64, since: Timestamp, until: Timestamp)?
 
   init(number: UInt64) { self.number = number }
 }

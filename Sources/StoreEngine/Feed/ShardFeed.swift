@@ -45,6 +45,9 @@ final class ShardFeed: ShardPart {
   @inline(__always)
   var isOn: Bool { shard.configuration.feedRetention != nil }
 
+  /// Number that the next record will have.
+  var nextNumber: UInt64 { end + UInt64(block.count) + (last == nil ? 0 : 1) }
+
   /// Size of the open batch's block, and the size from which sliced work adds no more to it.
   var openBlockBytes: Int { block.byteCount }
   static let blockBytesMax = 1 << 20
@@ -363,7 +366,7 @@ struct FeedRun {
 /// The block of the open batch.
 private struct OpenBlock {
   private var records = ByteBuffer()
-  private var count = 0
+  private(set) var count = 0
   private var time = Timestamp.none
 
   var byteCount: Int { records.readableBytes }

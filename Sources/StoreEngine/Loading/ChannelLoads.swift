@@ -263,14 +263,15 @@ final class ChannelLoads: ShardPart {
     if case .cid(let asked) = reference, asked != cid {
       throw .corrupt("\(location): was found under the cid of another channel")
     }
-    guard shard.state.slot(named: cid) == nil else { return nil }
+    // Meanwhile another load may have installed it, or the hold of its deletion may have ended.
+    guard shard.state.slot(named: cid) == nil, shard.deletions.index(absent: cid) == nil else { return nil }
     let content = try LoadedContent(number, pages, shard.tail.effects(of: number), location)
     // Assigning four effects takes as long as adding one member.
     shard.loop.budget.useEntries(1 + content.effects.count / 4)
     let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
     let slot = shard.install(content, number, cid: head.cid, created: head.created, own: head.own)
     if shard.events.channelLoaded(cid, slot) { shard.events.findExpiry(slot) }
-    if shard.state[slot].isBeingDeleted {
+    if shard.deletions.needs(slot) {
       shard.deletions.resume(slot, at: begun ?? shard.log.closed)
     }
     return slot

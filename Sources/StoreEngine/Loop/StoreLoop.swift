@@ -176,6 +176,7 @@ package final class StoreLoop {
       shard.timers.resume()
       shard.pushJobs.tick()
       shard.feed.tick()
+      shard.deletions.tick()
     }
     commits.start(isTick: true)
     crossShard.post()

@@ -142,6 +142,8 @@ final class ShardSettings: ShardPart {
       let number = shard.state.settings.find(user)
       shard.state.settings.decideFinishErasure(user, version: version, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
+      // They still have the user's id.
+      if !request.isDuplicate { shard.deletions.endAllHolds() }
       if let number, shard.state.settings.isNameless(number) { unsettledUsers.remove(number) }
       return replySettings(request, user)
     }

@@ -62,9 +62,12 @@ extension ShardEngine {
     case .membershipQueued(let number, let change): outgoing.recoverQueued(number, change)
     case .membershipsConfirmed(let target, let number): outgoing.recoverConfirmed(by: target, through: number)
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned, .consumer, .timerAssigned,
+      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned, .timerAssigned,
       .timerRemoved, .pushJob:
       assignRecovered(effect)
+    case .consumer(let change):
+      assignRecovered(effect)
+      if case .deletionHeld(let deletion) = change { deletions.followHold(deletion.channel) }
     }
   }
 

@@ -138,6 +138,7 @@ final class ShardEngine {
     }
     state.assign(effect)
     if case .timerAssigned(let number, let timer) = effect { timers.added(number, timer) }
+    if case .consumer(.deletionHeld(let deletion)) = effect { deletions.followHold(deletion.channel) }
     touchShardPage(effect.page, index)
   }
 
@@ -170,7 +171,11 @@ final class ShardEngine {
       touch(effect.page, of: created, index)
       return created
     case .channelDeleted(let cid):
-      deletions.end(slot!, number, cid, at: index)
+      if let slot {
+        deletions.end(slot, number, cid, at: index)
+      } else {
+        deletions.dropFromTail(number, cid, at: index)
+      }
       return nil
     case .stepTailCut(let rowPage, _): sealedPage = rowPage
     case .stepsTrimmed(let rowPage, let first): steps.recordTrim(slot!, number, rowPage, before: first, at: index)
@@ -345,7 +350,7 @@ final class ShardEngine {
       scanBudget -= 1
       guard let slot = eviction.advance(slotCount: slotCount), slot != eviction.last, state.isLoaded(slot),
         dirty.isClean(slot), dirty.last(slot) <= log.durable, !waiting.isSliced(slot),
-        !indexRebuild.isScanning(slot), !state[slot].isBeingDeleted, !events.hasUnsentEvents(slot)
+        !indexRebuild.isScanning(slot), !deletions.needs(slot), !events.hasUnsentEvents(slot)
       else { continue }
       events.clearSlot(slot)
       state.remove(slot)

@@ -19,6 +19,9 @@ extension FrameRouteTests {
       let cid = "messaging:c"
       let message = "message: 1 to 255 bytes of UTF-8 without control characters"
       let user = "user: 1 to 255 bytes of UTF-8 without control characters"
+      let pushFlags = """
+        flags: 1 (with names), 2 (a provider and a device follow, each empty or 1 to 32 of A-Za-z0-9_.-) or their sum
+        """
       func mark(_ user: String, _ message: String, thread: String? = nil)
         -> @Sendable (inout ByteBuffer) -> Void
       {
@@ -128,12 +131,23 @@ extension FrameRouteTests {
           }
         ),
         (
-          .acknowledgePush, [], cid, "flags: 0 or 1",
+          .acknowledgePush, [], cid, pushFlags,
+          {
+            $0.writeField("bob")
+            $0.writeField("m1")
+            $0.writeTime(.none)
+            $0.writeVarint(UInt64(4))
+          }
+        ),
+        (
+          .acknowledgePush, [], cid, pushFlags,
           {
             $0.writeField("bob")
             $0.writeField("m1")
             $0.writeTime(.none)
             $0.writeVarint(UInt64(2))
+            $0.writeField("apns")
+            $0.writeField("no label")
           }
         ),
         (
@@ -293,9 +307,7 @@ extension FrameRouteTests {
   func ruleHasFieldsOfItsLayout(_ kind: FrameKind) throws {
     let rule = try #require(FrameRule.all[Int(kind.rawValue)])
     let spec = try #require(RequestSpec.all.first { $0.kind == kind })
-    // Fields that depend on a flag are left out: the route does not take the flag.
-    let plain = spec.fields.replacing(/\ \([^)]*\)\?\S+/, with: "")
-    let layout = Self.fields(plain).dropFirst(kind.isCommand ? 2 : 1)
+    let layout = Self.fields(spec.fields).dropFirst(kind.isCommand ? 2 : 1)
     let fields = rule.fields.flatMap(Self.fields)
     #expect(layout.count == fields.count)
     for (field, allowed) in zip(layout, fields) { #expect(allowed.contains(field)) }
@@ -308,7 +320,7 @@ extension FrameRouteTests {
     for word in layout.split(separator: " ") {
       let field = word.prefix { $0 != "?" }
       if depth == 0 { fields.append(String(field)) } else { fields[fields.count - 1] += " " + field }
-      for character in word { depth += character == "[" ? 1 : character == "]" ? -1 : 0 }
+      for character in word { depth += "[(".contains(character) ? 1 : "])".contains(character) ? -1 : 0 }
     }
     return fields
   }
@@ -319,9 +331,10 @@ extension FrameRouteTests {
     case .user, .userOrNone: [["user"]]
     case .message, .messageOrNone: [["message"]]
     case .roleOrNone: [["role"]]
-    case .memberFlags, .namesFlag: [["flags"]]
+    case .memberFlags: [["flags"]]
     case .created: [["created", "since"]]
     case .acked: [["acked"]]
+    case .pushFlags: [["flags"], ["(provider:string device:string)"]]
     case .optionalNumber: [["unread_epoch:optional", "cursor:optional"]]
     case .registrationFlags: [["flags"], ["mentions:[user]"], ["reminders:[after when:byte(when) limit]"]]
     case .viewer: [["@viewer"]]

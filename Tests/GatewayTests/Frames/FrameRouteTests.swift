@@ -202,6 +202,18 @@ import Testing
         responses[3]?.0 == .presentTicket && responses[3]?.1 == "false \(carol) messaging:c carol m2"
       )
       frames.bytes.clear()
+      frames.add(.acknowledgePush, 8) { fields in
+        fields.writeField("bob")
+        fields.writeField("m1")
+        fields.writeTime(.none)
+        fields.writeVarint(UInt64(2))
+        fields.writeField("apns")
+        fields.writeField("tablet")
+      }
+      try await gateway.client.send(frames.bytes, stream)
+      let sourced = try #require(await stream.frame())
+      #expect(sourced.0.correlation == 8 && sourced.0.isReply)
+      frames.bytes.clear()
       frames.add(.presentTicket, 4, cid: nil) { Self.writeTicket(ticket + "A", into: &$0) }
       frames.add(.presentTicket, 5, cid: nil) { Self.writeTicket("", into: &$0) }
       frames.add(.presentTicket, 6, cid: nil) { Self.writeTicket(ticket, flags: 2, into: &$0) }
@@ -230,6 +242,7 @@ import Testing
       for (labels, count) in [
         (#"by="worker",provider="none",device="none",result="moved""#, 1),
         (#"by="worker",provider="none",device="none",result="known""#, 1),
+        (#"by="worker",provider="apns",device="tablet",result="known""#, 1),
         (#"by="worker",provider="none",device="none",result="refused""#, 1),
         (#"by="ticket",provider="none",device="ios",result="moved""#, 1),
         (#"by="ticket",provider="none",device="ios",result="known""#, 1),

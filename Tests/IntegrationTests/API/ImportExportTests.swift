@@ -7,7 +7,7 @@ import Testing
 extension RealProcesses {
   /// Import and export over the real programs (docs/import-export.md).
   @Suite struct ImportsAndExports {
-    private static let steps = TestRun.number("TIDEMARK_STEPS") ?? TestRun.count(200, long: 10_000)
+    private static let steps = TestRun.number("TIDEMARK_STEPS") ?? TestRun.count(100, long: 10_000)
 
     /// A random history with deletions, truncations, members who join again, threads and acknowledgements is exported
     /// and imported into an empty store. Every query then has the same answer. `TIDEMARK_SEED=n` replays one history.

@@ -39,6 +39,44 @@ extension RealProcesses {
       }
     }
 
+    /// Push acks as frames name their provider and their kind of device to the feed, as those of JSON do.
+    @Test func framesNameProviderAndDevice() async throws {
+      try await TestServices.with(storeFlags: ["--feed-retention", "1h"], usesTLS: false) { services in
+        let channel = "/v1/channels/team:push"
+        let members = #"{"members":["ann","bob"]}"#
+        _ = try await services.curl("PUT", channel, token: services.serverToken, json: members)
+        let message = #"{"id":"m1","user_id":"ann"}"#
+        _ = try await services.curl("POST", channel + "/messages", token: services.serverToken, json: message)
+        let frame = "acknowledge_push cid=team:push user=bob message=m1 flags=2 provider=apns device=tablet"
+        let encoded = try await Command.run(
+          TestServices.binaries + "/tidemark",
+          ["probe", "encode"] + frame.split(separator: " ").map(String.init)
+        )
+        let file = services.directory + "/push.frames"
+        try #require(encoded.status == 0, "\(encoded)")
+        let digits = Array(encoded.out.filter(\.isHexDigit))
+        let bytes = stride(from: 0, to: digits.count, by: 2)
+          .compactMap { UInt8(String(digits[$0..<$0 + 2]), radix: 16) }
+        try Data(bytes).write(to: URL(fileURLWithPath: file))
+        let type = "Content-Type: application/vnd.tidemark.frames"
+        let credential = "Authorization: Bearer \(services.serverToken)"
+        let sent = try await Command.run(
+          "curl",
+          [
+            "-sS", "--http2-prior-knowledge", "-H", type, "-H", credential, "--data-binary", "@" + file,
+            "-o", "/dev/null", "-w", "%{http_code}", services.h2cURL + "/v1/frames",
+          ]
+        )
+        #expect(sent.out == "200", "\(sent)")
+        let told = try await Self.feed(services, ["--from", "earliest", "--json", "--count", "5"])
+        let records = try told.out.split(separator: "\n").map { line in
+          try #require(try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any])
+        }
+        let delivered = try #require(records.first { $0["type"] as? String == "delivered" }, "\(told)")
+        #expect(delivered["provider"] as? String == "apns" && delivered["device"] as? String == "tablet")
+      }
+    }
+
     @Test func refusalsAreNamed() async throws {
       try await TestServices.with(usesTLS: false) { services in
         let off = try await Self.feed(services, [])

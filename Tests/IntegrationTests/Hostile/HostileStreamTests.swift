@@ -55,7 +55,7 @@ extension RealProcesses {
         }
         let specification: [String: Any] = [
           "gateway": services.h2cPort, "admin": services.stack.plan.gateways[1].admin.port,
-          "server": services.serverToken, "users": tokens, "crowd": TestRun.count(400, long: 2_000),
+          "server": services.serverToken, "users": tokens, "crowd": TestRun.count(300, long: 2_000),
         ]
         try await Companion.play("Hostile/hostile_streams.py", name, specification, services) {
           try await body(services, $0)

@@ -11,7 +11,7 @@ extension RealProcesses {
     }
 
     @Test(
-      .timeLimit(.minutes(4)),
+      .timeLimit(.minutes(10)),
       .needs(PythonTools.areInstalled, "playwright is not installed: `make test-deps` gets it")
     )
     func operatorSeesWhyMessageIsNotRead() async throws {

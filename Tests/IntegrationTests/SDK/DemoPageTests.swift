@@ -9,7 +9,7 @@ extension RealProcesses {
   /// The demo page in Chromium, as `tidemark run` serves it.
   @Suite struct DemoPages {
     @Test(
-      .timeLimit(.minutes(4)),
+      .timeLimit(.minutes(10)),
       .needs(PythonTools.areInstalled, "playwright is not installed: `make test-deps` gets it")
     )
     func twoWindowsShowTheTicksOfAConversation() async throws {
@@ -30,7 +30,7 @@ extension RealProcesses {
   /// tidemark-sw.js in Chromium: pushes arrive at a service worker of an app of another origin.
   @Suite struct PushWorker {
     @Test(
-      .timeLimit(.minutes(4)),
+      .timeLimit(.minutes(10)),
       .needs(PythonTools.areInstalled, "playwright is not installed: `make test-deps` gets it")
     )
     func pushesMarkMessagesDelivered() async throws {

@@ -6,7 +6,7 @@ import subprocess
 from axe_playwright_python.sync_playwright import Axe
 
 # The longest wait of a page, in milliseconds.
-LIMIT = 20_000
+LIMIT = 60_000
 
 
 def trust(certificate, directory):

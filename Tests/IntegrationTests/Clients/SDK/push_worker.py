@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright
 chromium, gateway, certificate, directory, token_file, port = sys.argv[1:7]
 # Requests of service workers can be cut only with it.
 os.environ["PW_EXPERIMENTAL_SERVICE_WORKER_NETWORK_EVENTS"] = "1"
-LIMIT = 20
+LIMIT = 60
 ORIGIN = f"http://127.0.0.1:{port}"
 ACKS = "**/v1/push/acks"
 LOAD = f"importScripts('{gateway}/sdk/tidemark-sw.js')\n"
