@@ -1,6 +1,6 @@
 """Changes channels over two gateways, keeps an account of what was acknowledged, and reads the feed beside it with
 readers that are killed at random (feed_reader.py). In the end each acknowledged change must be in what was read, in the
-order of its channel. Reminders must be there once, and name exactly those who have not read (R22); acknowledgement
+order of its channel, also of a channel that was deleted before it was read. Reminders must be there once, and name exactly those who have not read (R22); acknowledgement
 requests that expire must be there once (R9).
 
 feed_account.py FILE: a JSON object with `gateways` (h2c ports), `server` (token), `seed`, `seconds`, `directory`.
@@ -21,7 +21,8 @@ account = {}
 # By message: who is to be named, or none; only what is certain, because it happened long enough before.
 reminders, expiries = {}, {}
 DUE_SECONDS = 3
-tally = {"changes": 0, "reminders": 0, "expiries": 0, "readers killed": 0, "stores killed": 0, "gateways killed": 0}
+tally = {"changes": 0, "deletions": 0, "reminders": 0, "expiries": 0}
+tally |= {"readers killed": 0, "stores killed": 0, "gateways killed": 0}
 
 
 async def ask(clients, method, path, body=None):
@@ -41,8 +42,15 @@ async def ask(clients, method, path, body=None):
 
 
 async def write(clients, number):
+    """One channel after the other, each of which is deleted after some messages."""
+    for count in range(10_000):
+        if time.monotonic() > deadline:
+            return
+        await write_channel(clients, f"messaging:feed-{number}-{count}", choose.randint(5, 60))
+
+
+async def write_channel(clients, cid, messages):
     """One channel: its changes are made one after the other, so their order is known."""
-    cid = f"messaging:feed-{number}"
     changes = account.setdefault(cid, [])
 
     def note(kind, key):
@@ -54,7 +62,7 @@ async def write(clients, number):
     for user in USERS:
         note("member.added", user)
     sequence, reads, muted = 0, {}, set()
-    while time.monotonic() < deadline:
+    while sequence < messages and time.monotonic() < deadline:
         sequence += 1
         answer = await ask(
             clients, "POST", f"/v1/channels/{cid}/messages", {"id": f"m{sequence}", "user_id": USERS[0]}
@@ -84,6 +92,12 @@ async def write(clients, number):
                     note("read", (user, sequence))
                 reads[user] = sequence
                 muted.discard(user)
+    if sequence == messages:
+        answer = await ask(clients, "DELETE", f"/v1/channels/{cid}")
+        # 404: a gateway or the store was killed, and the request was repeated.
+        assert answer.status_code in (200, 404), answer.text
+        note("channel.deleted", cid)
+        tally["deletions"] += 1
     note("end", None)
 
 
@@ -175,7 +189,7 @@ async def disturb(readers):
 
 def key(record):
     kind = record["type"]
-    if kind == "channel.created":
+    if kind in ("channel.created", "channel.deleted"):
         return record["cid"]
     if kind == "message.registered":
         return record["message_id"]
@@ -255,6 +269,8 @@ async def main():
         for kind in sorted(kinds | {"reminder.due", "receipt.expired"}):
             if check(readers, without=kind) is None:
                 wrong = f"the records of type {kind} are not missed"
+    if wrong is None and tally["deletions"] == 0:
+        wrong = "no channel was deleted"
     print("tally " + json.dumps(tally), flush=True)
     print(f"ok {tally['changes']}" if wrong is None else wrong, flush=True)
 
