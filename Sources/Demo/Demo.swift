@@ -95,6 +95,8 @@ package struct Demo: Sendable {
       logFile: stack.files.log(of: "tidemark-ack")
     )
     try await playPushTicket(text: Self.texts[3], phone: phone, conversation, style)
+    let programs = (phone.program as NSString).deletingLastPathComponent
+    try await playQueuedPush(stack, programs: programs, conversation, style)
     try await playTokenDelivery(conversation, style)
     if stack.plan.cluster == nil {
       try await playStoreCrash(conversation, stack, style)
@@ -214,7 +216,7 @@ package struct Demo: Sendable {
     conversation.expect("what the others see", before, try await conversation.views())
   }
 
-  /// Act 4: an open app acknowledges delivery with its user's token, as the ticket did.
+  /// Act 5: an open app acknowledges delivery with its user's token, as the ticket did.
   private func playTokenDelivery(_ conversation: Conversation, _ style: TextStyle) async throws {
     let client = conversation.client
     try await conversation.narrate("bob's phone gets it, and says so with bob's token")
@@ -223,14 +225,14 @@ package struct Demo: Sendable {
       "read by bob and carol, delivered to dan",
       "read by alice and carol, delivered to dan",
       "read by alice and bob, delivered to dan",
-      "delivered to bob and dan"
+      "delivered to bob, carol and dan"
     )
     let own = try await client.readState(seenBy: "bob").first { $0.user.id == "bob" }
     conversation.printLine(style.yellow("bob's unread count: \(own?.unread_messages ?? -1)"))
     conversation.expect("bob's unread count", 3, own?.unread_messages ?? -1)
   }
 
-  /// Act 5: kill -9 of the store during a request.
+  /// Act 6: kill -9 of the store during a request.
   private func playStoreCrash(_ conversation: Conversation, _ stack: LocalStack, _ style: TextStyle) async throws {
     let client = conversation.client
     try await conversation.narrate(
@@ -250,7 +252,7 @@ package struct Demo: Sendable {
     try await showAfterCrash(conversation, before, style)
   }
 
-  /// Act 5 in a cluster: kill -9 of every node, one after the other, during a request.
+  /// Act 6 in a cluster: kill -9 of every node, one after the other, during a request.
   private func playNodeCrashes(_ conversation: Conversation, _ stack: LocalStack, _ style: TextStyle) async throws {
     let client = conversation.client
     try await conversation.narrate(
@@ -289,7 +291,7 @@ package struct Demo: Sendable {
     conversation.printLine(style.yellow("bob's unread count: 3") + ", as before")
   }
 
-  /// Act 6: everything is read.
+  /// Act 7: everything is read.
   private func finish(_ conversation: Conversation) async throws {
     try await conversation.narrate("bob reads everything")
     let row = try await conversation.client.read("alice-4", by: "bob")
@@ -306,7 +308,7 @@ package struct Demo: Sendable {
 }
 
 extension Demo {
-  /// Show that a push ticket alone marks a member delivered whose app is off, without a token or a stream.
+  /// Act 3: show that a push ticket alone marks a member delivered whose app is off, without a token or a stream.
   func playPushTicket(text: String, phone: OfflinePhone, _ conversation: Conversation, _ style: TextStyle) async throws
   {
     let client = conversation.client

@@ -73,6 +73,16 @@ struct DemoClient: Sendable {
     return ticket
   }
 
+  /// Queue a push of a message to a person's iPhone.
+  func queuePush(of message: String, to user: String, device: String) async throws {
+    struct Device: Encodable { var provider = "ios", token: String }
+    struct User: Encodable { var user_id: String, devices: [Device] }
+    struct Job: Encodable { var cid: String, message_id: String, title: String, users: [User] }
+    let users = [User(user_id: user, devices: [Device(token: device)])]
+    let job = Job(cid: cid, message_id: message, title: "alice", users: users)
+    try check(try await call(.post, "/v1/push/jobs", job, token: serverToken), 202, "POST push/jobs")
+  }
+
   // MARK: People
 
   /// Acknowledge delivery, as a person's phone does when a push arrives.
