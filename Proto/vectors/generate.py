@@ -2027,7 +2027,7 @@ EFFECTS = {
     "delivered_moved_hidden": 11, "delivered_by_push_ack": 13, "delivered_by_push_ack_hidden": 14, "channel_type_assigned": 16,
     "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "token_revoked": 22,
     "consumer_assigned": 23, "consumer_committed": 24, "consumer_opened": 25, "consumer_state_assigned": 26,
-    "consumer_workers_assigned": 27, "consumer_removed": 28, "feed_switched": 29, "deletion_held": 30, "deletion_ended": 31, "timer_assigned": 51, "timer_removed": 52, "push_job_assigned": 53, "push_job_removed": 54, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
+    "consumer_workers_assigned": 27, "consumer_removed": 28, "feed_switched": 29, "deletion_held": 30, "deletion_ended": 31, "names_lost": 55, "timer_assigned": 51, "timer_removed": 52, "push_job_assigned": 53, "push_job_removed": 54, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
@@ -2267,7 +2267,7 @@ EFFECT_VECTORS = [
     effect("membership_queued", number("number", 2), string("user", "alice"), byte("gone", 1),
            *membership(CID, 1, 0, 2, T0, 0, T0), name="membership_queued: deleted"),
     effect("memberships_confirmed", number("shard", 3), number("through", 1024)),
-    effect("memberships_confirmed", number("shard", 65535), number("through", 2**64 - 1),
+    effect("memberships_confirmed", number("shard", 65535), number("needed_before", 2**64 - 1),
            name="memberships_confirmed: the largest of all"),
     effect("memberships_received", number("shard", 3), number("through", 1024)),
     effect("index_epoch_assigned", number("epoch", 1)),
@@ -2336,12 +2336,11 @@ EFFECT_VECTORS = [
     effect("feed_switched", string("consumer", ""), time("off_since", 0), name="feed_switched: on again"),
     effect("feed_switched", string("consumer", ""), time("off_since", 2**63 - 1),
            name="feed_switched: the largest time"),
-    effect("deletion_held", string("consumer", ""), number("channel", 7), string("cid", "team:a"), number("through", 300)),
+    effect("deletion_held", string("consumer", ""), number("channel", 7), string("cid", "team:a"), number("needed_before", 300)),
     effect("deletion_held", string("consumer", ""), number("channel", 2**64 - 1), string("cid", "t" * 64 + ":" + "c" * 255),
-           number("through", 2**64 - 1), name="deletion_held: the largest of all"),
-    effect("deletion_ended", string("consumer", ""), number("channel", 7), number("lost_before", 0)),
-    effect("deletion_ended", string("consumer", ""), number("channel", 0), number("lost_before", 300),
-           name="deletion_ended: in a page"),
+           number("needed_before", 2**64 - 1), name="deletion_held: the largest of all"),
+    effect("deletion_ended", string("consumer", ""), number("channel", 7)),
+    effect("names_lost", string("consumer", ""), number("number", 300)),
 ] + [
     # Threads: all that one can have.
     in_thread(n, inner) for n, inner in [
@@ -2399,7 +2398,7 @@ for name, index, effects in [
     ("consumers", 93, named("consumer_assigned", "consumer_assigned: with filters, and read", "consumer_state_assigned",
                             "consumer_workers_assigned")),
     ("consumers, while the feed is off", 94, named("feed_switched", "consumer_assigned")),
-    ("consumers that are behind deleted channels", 95, named("deletion_ended: in a page", "deletion_held",
+    ("consumers that are behind deleted channels", 95, named("names_lost", "deletion_held",
                                                              "consumer_assigned")),
     ("the shard's head, with ids of the new kind", 91, EFFECT_VECTORS[16:17] + named("ids_widened")),
 ]:
@@ -2427,7 +2426,7 @@ BAD_BATCHES = [
     bad_batch("effect 15, the one after delivered_by_push_ack_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
     bad_batch("effect 68, the one after index_epoch_assigned", "badValue:effect", batch_of(b"\x44\x01\x00")),
     bad_batch("wide ids with something behind it", "badValue:effect", batch_of(b"\x15\x01\x00")),
-    bad_batch("effect 55, the one after push_job_removed", "badValue:effect", batch_of(b"\x37\x01\x00")),
+    bad_batch("effect 56, the one after names_lost", "badValue:effect", batch_of(b"\x38\x01\x00")),
     bad_batch("a push job cut in its users", "badValue:count", batch_of(b"\x35\x06\x00\x01\x00\x00\x00\x01")),
     bad_batch("a push job beyond the last number", "badValue:effect", batch_of(effect_bytes("push_job_removed", [number("number", 2**20)]))),
     bad_batch("effect 63, the one before membership_queued", "badValue:effect", batch_of(b"\x3f\x01\x00")),
@@ -2467,13 +2466,13 @@ BAD_BATCHES = [
     bad_batch("a webhook whose hash is cut", "truncated", batch_of(effect_bytes("webhook_noted", [raw("hash", "00")]))),
     bad_batch("a token without its version", "truncated", batch_of(effect_bytes(
         "token_revoked", [string("jti", "a"), time("until", 5)]))),
-    bad_batch("effect 55, the one after push_job_removed", "badValue:effect", batch_of(b"\x37\x01\x00")),
+    bad_batch("effect 56, the one after names_lost", "badValue:effect", batch_of(b"\x38\x01\x00")),
     bad_batch("deletion_held without its number", "truncated", batch_of(effect_bytes(
         "deletion_held", [string("consumer", ""), number("channel", 7), string("cid", "team:a")]))),
     bad_batch("deletion_held whose cid is no UTF-8", "badValue:text", batch_of(effect_bytes(
-        "deletion_held", [string("consumer", ""), number("channel", 7), blob("cid", "c328"), number("through", 1)]))),
+        "deletion_held", [string("consumer", ""), number("channel", 7), blob("cid", "c328"), number("needed_before", 1)]))),
     bad_batch("deletion_ended with more behind it", "badValue:effect", batch_of(effect_bytes(
-        "deletion_ended", [string("consumer", ""), number("channel", 7), number("lost_before", 0), byte("more", 0)]))),
+        "deletion_ended", [string("consumer", ""), number("channel", 7), byte("more", 0)]))),
     bad_batch("a consumer without its epoch, at the end", "truncated",
               batch_of(effect_bytes("consumer_assigned", consumer("a")[:-1]))),
     bad_batch("a consumer with more behind it", "badValue:effect",
@@ -2662,7 +2661,7 @@ BAD_BATCHES = [
                  "membership_queued", "memberships_confirmed", "memberships_received", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked",
                  "consumer_assigned", "consumer_committed", "consumer_opened", "consumer_state_assigned",
                  "consumer_workers_assigned", "consumer_removed", "feed_switched", "deletion_held",
-                 "deletion_ended", "timer_assigned", "timer_removed",
+                 "deletion_ended", "names_lost", "timer_assigned", "timer_removed",
                  "push_job_assigned", "push_job_removed")
 ]
 

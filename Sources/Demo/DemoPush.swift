@@ -12,14 +12,14 @@ struct DemoPush {
   private let sandbox: ChildProcess
   private let worker: ChildProcess
 
-  /// The command that a person would type.
+  /// The command that a person would type, shortened: without the gateway and its secret.
   static let commandLine = "tidemark-worker push --queue --config tasks.yaml"
 
   private struct Device: Decodable { var token: String }
 
   /// Start sandbox and worker.
   ///
-  /// - Parameter directory: of `tidemark-worker`.
+  /// - Parameter directory: the directory that contains `tidemark-worker`.
   static func start(_ stack: LocalStack, programs directory: String) async throws -> DemoPush {
     let program = directory + "/tidemark-worker"
     guard FileManager.default.isExecutableFile(atPath: program) else {

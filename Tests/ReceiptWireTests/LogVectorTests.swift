@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 62)
+    #expect(known.count == 63)
   }
 
   /// Every effect that the model allows in a thread has a vector in one.
@@ -408,14 +408,14 @@ struct LogVectorTests {
       return .shard(
         .membershipsConfirmed(
           by: ShardID(UInt16(fields.number("shard"))),
-          through: fields.number("through")
+          namesNeededBefore: fields.number("needed_before")
         )
       )
     case "memberships_received":
       return .shard(
         .membershipsReceived(
           from: ShardID(UInt16(fields.number("shard"))),
-          through: fields.number("through")
+          namesNeededBefore: fields.number("needed_before")
         )
       )
     case "webhook_noted":
@@ -478,12 +478,11 @@ struct LogVectorTests {
       let deletion = HeldDeletion(
         channel: ChannelNumber(fields.number("channel")),
         cid: fields.text("cid"),
-        through: fields.number("through")
+        namesNeededBefore: fields.number("needed_before")
       )
       return .shard(.consumer(.deletionHeld(deletion)))
-    case "deletion_ended":
-      let channel = ChannelNumber(fields.number("channel"))
-      return .shard(.consumer(.deletionEnded(channel, lostBefore: fields.number("lost_before"))))
+    case "deletion_ended": return .shard(.consumer(.deletionEnded(ChannelNumber(fields.number("channel")))))
+    case "names_lost": return .shard(.consumer(.namesLost(before: fields.number("number"))))
     case "feed_switched": return .shard(.consumer(.switched(offSince: time(fields, "off_since"))))
     case "timer_assigned":
       let purpose: MessageTimer.Purpose =

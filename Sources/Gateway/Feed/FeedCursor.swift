@@ -43,6 +43,7 @@ struct FeedCursor: Hashable {
   /// Write the text.
   func write(into buffer: inout ByteBuffer) {
     var bytes = ByteBuffer()
+    bytes.reserveCapacity(24 + 6 * positions.count)
     bytes.writeByte(Self.formatVersion)
     bytes.writeVarint(UInt64(partition.index))
     bytes.writeVarint(UInt64(partition.count))

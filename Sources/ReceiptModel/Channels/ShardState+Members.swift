@@ -189,13 +189,13 @@ extension ShardState {
   ///
   /// - Parameters:
   ///   - limit: maximum number of users; reduced by those processed.
-  ///   - heldThrough: the channel is held after its last slice (``HeldDeletion/through``); nil: it is removed.
+  ///   - namesNeededBefore: the channel is held after its last slice (``HeldDeletion``); nil: it is removed.
   /// - Returns: whether this was the last slice.
   package func decideDelete(
     channel slot: ChannelSlot,
     _ scan: inout MembershipScan,
     limit: inout Int,
-    heldThrough: UInt64? = nil,
+    namesNeededBefore: UInt64? = nil,
     into effects: inout [Effect]
   ) -> Bool {
     let start = effects.count
@@ -204,12 +204,12 @@ extension ShardState {
       return false
     }
     let (number, cid) = (self[slot].number, text(of: slot))
-    guard let heldThrough else {
+    guard let namesNeededBefore else {
       effects.append(.channel(number, .channelDeleted(cid: cid)))
       return true
     }
     if !self[slot].isBeingDeleted { effects.insert(.channel(number, .deletionBegun), at: start) }
-    let held = HeldDeletion(channel: number, cid: cid, through: heldThrough)
+    let held = HeldDeletion(channel: number, cid: cid, namesNeededBefore: namesNeededBefore)
     effects.append(.shard(.consumer(.deletionHeld(held))))
     return true
   }

@@ -54,11 +54,10 @@ package enum FeedConsumerEffect: Hashable, Sendable {
   /// The feed is off since this time, while there are consumers; none: it is on.
   case switched(offSince: Timestamp)
   indirect case deletionHeld(HeldDeletion)
-  /// A held channel is gone. Zero in a page: `lostBefore` alone.
-  ///
-  /// - Parameter lostBefore: above zero, consumers had not committed all of its records: those below this number may
-  ///   have lost their names.
-  case deletionEnded(ChannelNumber, lostBefore: UInt64)
+  /// A held channel is gone.
+  case deletionEnded(ChannelNumber)
+  /// Records below this number may have lost their names before consumers have committed them.
+  case namesLost(before: UInt64)
 }
 
 /// A deleted channel that still has the names of records that consumers have not committed (R21). Requests do not find
@@ -66,13 +65,13 @@ package enum FeedConsumerEffect: Hashable, Sendable {
 package struct HeldDeletion: Hashable, Sendable {
   package var channel: ChannelNumber
   package var cid: String
-  /// Number after the last record that needs the channel's names.
-  package var through: UInt64
+  /// Records below this number need the channel's names.
+  package var namesNeededBefore: UInt64
 
-  package init(channel: ChannelNumber, cid: String, through: UInt64) {
+  package init(channel: ChannelNumber, cid: String, namesNeededBefore: UInt64) {
     self.channel = channel
     self.cid = cid
-    self.through = through
+    self.namesNeededBefore = namesNeededBefore
   }
 }
 
@@ -90,7 +89,7 @@ package struct FeedConsumerTable: Sendable {
   package private(set) var offSince = Timestamp.none
   private var held: [ChannelNumber: HeldDeletion] = [:]
   /// Records below this number may have lost their names, because their channel could not be held.
-  package private(set) var lostBefore: UInt64 = 0
+  package private(set) var namesLostBefore: UInt64 = 0
 
   /// Maximum number of deleted channels that are held.
   package static let heldMax = 1_024
@@ -131,10 +130,10 @@ package struct FeedConsumerTable: Sendable {
 
   /// The held deletions, oldest first.
   package var heldDeletions: [HeldDeletion] {
-    held.values.sorted { ($0.through, $0.channel) < ($1.through, $1.channel) }
+    held.values.sorted { ($0.namesNeededBefore, $0.channel) < ($1.namesNeededBefore, $1.channel) }
   }
 
-  /// The deletion that is held longest, if no other one may be held.
+  /// The oldest held deletion, if more than ``heldMax`` are held.
   package var surplusDeletion: HeldDeletion? { held.count > Self.heldMax ? heldDeletions.first : nil }
 
   /// Whether a consumer has not committed all records below a number.
@@ -145,14 +144,15 @@ package struct FeedConsumerTable: Sendable {
   /// - Parameter first: number of the first record that is kept.
   package func unneededDeletions(first: UInt64) -> [HeldDeletion] {
     let committed = consumers.values.map(\.position).min() ?? .max
-    return held.values.filter { $0.through <= max(committed, first) }
+    return held.values.filter { $0.namesNeededBefore <= max(committed, first) }
   }
 
   /// End the hold of a deleted channel, and remove the channel.
   package func decideEnd(_ deletion: HeldDeletion, into effects: inout [Effect]) {
-    let lostBefore = isBehind(deletion.through) ? deletion.through : 0
     effects.append(.channel(deletion.channel, .channelDeleted(cid: deletion.cid)))
-    effects.append(.shard(.consumer(.deletionEnded(deletion.channel, lostBefore: lostBefore))))
+    effects.append(.shard(.consumer(.deletionEnded(deletion.channel))))
+    guard deletion.namesNeededBefore > namesLostBefore, isBehind(deletion.namesNeededBefore) else { return }
+    effects.append(.shard(.consumer(.namesLost(before: deletion.namesNeededBefore))))
   }
 
   // MARK: Deciding
@@ -287,9 +287,8 @@ package struct FeedConsumerTable: Sendable {
       states = states.filter { $0.key.name != name }
     case .switched(let time): offSince = time
     case .deletionHeld(let deletion): held[deletion.channel] = deletion
-    case .deletionEnded(let channel, let before):
-      held[channel] = nil
-      lostBefore = max(lostBefore, before)
+    case .deletionEnded(let channel): held[channel] = nil
+    case .namesLost(let number): namesLostBefore = max(namesLostBefore, number)
     }
   }
 
@@ -297,7 +296,7 @@ package struct FeedConsumerTable: Sendable {
   var effects: [Effect] {
     var effects: [Effect] = []
     if offSince != .none { effects.append(.shard(.consumer(.switched(offSince: offSince)))) }
-    if lostBefore > 0 { effects.append(.shard(.consumer(.deletionEnded(ChannelNumber(0), lostBefore: lostBefore)))) }
+    if namesLostBefore > 0 { effects.append(.shard(.consumer(.namesLost(before: namesLostBefore)))) }
     for deletion in heldDeletions { effects.append(.shard(.consumer(.deletionHeld(deletion)))) }
     for consumer in all {
       effects.append(.shard(.consumer(.assigned(consumer))))
@@ -337,7 +336,7 @@ extension FeedConsumerEffect {
       }
       return .workersAssigned(name: name, repaired)
     case .switched(let time): return .switched(offSince: repair.clamped(time))
-    case .opened, .stateAssigned, .removed, .deletionHeld, .deletionEnded: return self
+    case .opened, .stateAssigned, .removed, .deletionHeld, .deletionEnded, .namesLost: return self
     }
   }
 }

@@ -148,6 +148,7 @@ package struct FieldReader: ~Escapable {
 
   /// Return a copy of a string that was read in place; bytes that are not UTF-8 are refused.
   static func text(_ string: RawSpan) throws(WireError) -> String {
+    if string.isEmpty { return "" }
     let text = string.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
     guard let text else { throw .badValue(.text) }
     return text

@@ -503,7 +503,7 @@ extension FieldReader {
     case .tokenRevoked:
       return .shard(.tokenRevoked(try tokenRevocation()))
     case .consumerAssigned, .consumerCommitted, .consumerOpened, .consumerStateAssigned, .consumerWorkersAssigned,
-      .consumerRemoved, .feedSwitched, .deletionHeld, .deletionEnded:
+      .consumerRemoved, .feedSwitched, .deletionHeld, .deletionEnded, .namesLost:
       return .shard(.consumer(try consumerEffect(number)))
     case .timerAssigned: return .shard(.timerAssigned(try timerNumber(), try timer()))
     case .timerRemoved: return .shard(.timerRemoved(try timerNumber()))

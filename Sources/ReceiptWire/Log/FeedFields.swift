@@ -95,6 +95,7 @@ extension FeedConsumerEffect {
     case .switched: .feedSwitched
     case .deletionHeld: .deletionHeld
     case .deletionEnded: .deletionEnded
+    case .namesLost: .namesLost
     }
   }
 
@@ -104,7 +105,7 @@ extension FeedConsumerEffect {
     case .committed(let name, _, _, _), .opened(let name, _, _), .stateAssigned(let name, _, _),
       .workersAssigned(let name, _), .removed(let name):
       name
-    case .switched, .deletionHeld, .deletionEnded: ""
+    case .switched, .deletionHeld, .deletionEnded, .namesLost: ""
     }
   }
 
@@ -135,10 +136,9 @@ extension FeedConsumerEffect {
     case .deletionHeld(let deletion):
       buffer.writeVarint(deletion.channel.rawValue)
       buffer.writeField(deletion.cid)
-      buffer.writeVarint(deletion.through)
-    case .deletionEnded(let channel, let lostBefore):
-      buffer.writeVarint(channel.rawValue)
-      buffer.writeVarint(lostBefore)
+      buffer.writeVarint(deletion.namesNeededBefore)
+    case .deletionEnded(let channel): buffer.writeVarint(channel.rawValue)
+    case .namesLost(let number): buffer.writeVarint(number)
     }
   }
 }
@@ -200,8 +200,9 @@ extension FieldReader {
     case .deletionHeld:
       let channel = ChannelNumber(try varint())
       let cid = try text()
-      return .deletionHeld(HeldDeletion(channel: channel, cid: cid, through: try varint()))
-    case .deletionEnded: return .deletionEnded(ChannelNumber(try varint()), lostBefore: try varint())
+      return .deletionHeld(HeldDeletion(channel: channel, cid: cid, namesNeededBefore: try varint()))
+    case .deletionEnded: return .deletionEnded(ChannelNumber(try varint()))
+    case .namesLost: return .namesLost(before: try varint())
     default: return .removed(name: name)
     }
   }

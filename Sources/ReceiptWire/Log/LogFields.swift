@@ -141,6 +141,7 @@ enum EffectNumber: UInt8 {
   case timerRemoved = 52
   case pushJobAssigned = 53
   case pushJobRemoved = 54
+  case namesLost = 55
   case segmentFlagsAssigned = 58
   case muteAssigned = 59
   case unreadFlagAssigned = 60

@@ -15,7 +15,8 @@ struct SlicedChannelDeletion {
   var scan = ShardState.MembershipScan()
 }
 
-/// Deletions of channels: those that run in slices, and those whose pages are still on storage.
+/// Deletions of channels, in their stages: slices, for a channel with many users; a hold, while consumers of the feed
+/// need the channel's names; a drop, while its pages are still on storage.
 final class ChannelDeletions: ShardPart {
   private var drops = PendingDrops()
   /// Channels whose deletion runs in slices; the first has the next turn.
@@ -39,8 +40,8 @@ final class ChannelDeletions: ShardPart {
   /// Record that a channel of this name was created again.
   func nameReused(_ cid: String) { drops.nameReused(cid) }
 
-  /// Return whether a channel's deletion is in progress: it must stay in memory. A held one need not.
-  func needs(_ slot: ChannelSlot) -> Bool {
+  /// Return whether a channel's deletion has slices left, so that it must stay in memory. A held one has none.
+  func hasSlicesLeft(_ slot: ChannelSlot) -> Bool {
     shard.state[slot].isBeingDeleted && shard.state.consumers.heldDeletion(of: shard.state[slot].number) == nil
   }
 
@@ -119,7 +120,7 @@ final class ChannelDeletions: ShardPart {
   ///
   /// - Parameter index: log index at which the deletion began.
   func resume(_ slot: ChannelSlot, at index: LogIndex) {
-    guard needs(slot) else { return }
+    guard hasSlicesLeft(slot) else { return }
     slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: shard.state.outbox.last))
     if !shard.loop.isFollowing { shard.loop.slices.queueForWork(shard) }
   }
@@ -128,10 +129,10 @@ final class ChannelDeletions: ShardPart {
 
   /// Number of the first record that needs no names of a channel whose deletion ends now; nil: no consumer has records
   /// to commit before it. Until then the channel is held, so that they are told (R21).
-  private var heldThrough: UInt64? {
+  private var namesNeededBefore: UInt64? {
     guard shard.feed.isOn else { return nil }
-    let through = shard.feed.nextNumber
-    return shard.state.consumers.isBehind(through) ? through : nil
+    let number = shard.feed.nextNumber
+    return shard.state.consumers.isBehind(number) ? number : nil
   }
 
   /// End the holds that no consumer needs any more, or all of them while the feed is off: some in each tick.
@@ -140,7 +141,7 @@ final class ChannelDeletions: ShardPart {
     let unneeded =
       shard.feed.isOn
       ? shard.state.consumers.unneededDeletions(first: shard.feed.first) : shard.state.consumers.heldDeletions
-    for deletion in unneeded.prefix(Self.endsPerTick) { end(deletion) }
+    for deletion in unneeded.prefix(Self.endsPerTick) { endHold(deletion) }
   }
 
   private static let endsPerTick = 64
@@ -148,15 +149,15 @@ final class ChannelDeletions: ShardPart {
   /// End all holds: a user is erased whose id their channels may have. Consumers that have not come so far are told a
   /// gap.
   func endAllHolds() {
-    for deletion in shard.state.consumers.heldDeletions { end(deletion) }
+    for deletion in shard.state.consumers.heldDeletions { endHold(deletion) }
   }
 
   private func limitHolds() {
-    if let deletion = shard.state.consumers.surplusDeletion { end(deletion) }
+    if let deletion = shard.state.consumers.surplusDeletion { endHold(deletion) }
   }
 
   /// End the hold of a deletion: the channel is gone, and its name is free.
-  private func end(_ deletion: HeldDeletion) {
+  private func endHold(_ deletion: HeldDeletion) {
     shard.advanceTime()
     var effects: [Effect] = []
     shard.state.consumers.decideEnd(deletion, into: &effects)
@@ -189,6 +190,8 @@ final class ChannelDeletions: ShardPart {
     if hasSliced { shard.loop.slices.queueForWork(shard) }
   }
 
+  // MARK: Slices
+
   /// Decide one slice, limited by the room in this turn and in the outbox.
   private func decideDeletionSlice(
     _ slot: ChannelSlot,
@@ -201,14 +204,12 @@ final class ChannelDeletions: ShardPart {
       channel: slot,
       &scan,
       limit: &remaining,
-      heldThrough: heldThrough,
+      namesNeededBefore: namesNeededBefore,
       into: &effects
     )
     shard.loop.budget.useChanges(max(0, granted) - max(0, remaining))
     return isDone
   }
-
-  // MARK: Slices
 
   /// Run one slice of each deletion, while this turn has room. Uses at most half of the outbox and resumes when it
   /// drains: the rest is for members who join now.
@@ -260,7 +261,7 @@ final class ChannelDeletions: ShardPart {
       return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
     case .putChannel, .importChannel:
       if let deletion = shard.state.consumers.heldDeletion(of: shard.state[slot].number) {
-        end(deletion)
+        endHold(deletion)
         let cid = Array(deletion.cid.utf8)
         return kind == .putChannel
           ? try shard.putChannel(&request, cid: cid.span.bytes, nil)

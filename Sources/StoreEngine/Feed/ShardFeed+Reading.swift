@@ -90,7 +90,7 @@ extension ShardFeed {
   /// - Returns: the channel of the first record, if it is not in memory. A later one ends the page.
   private func fill(
     _ page: inout FeedPage,
-    from blocks: [FeedBlock],
+    from blocks: ArraySlice<FeedBlock>,
     for consumer: FeedConsumer,
     limit: Int,
     gone: ChannelNumber?
@@ -115,7 +115,7 @@ extension ShardFeed {
             }
           }
           if let slot { shard.recordUse(of: slot) }
-          if slot == nil, needsChannel(record), number < shard.state.consumers.lostBefore {
+          if slot == nil, needsChannel(record), number < shard.state.consumers.namesLostBefore {
             page.lost = (number, page.lost?.since ?? record.at, record.at)
           } else if wants(record, slot, consumer) {
             add(record, number, slot, to: &page)

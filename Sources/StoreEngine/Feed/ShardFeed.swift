@@ -179,15 +179,15 @@ final class ShardFeed: ShardPart {
 
   /// Return the blocks from the one that holds a record on, as far as they are in memory and durable; empty: they are
   /// not in memory.
-  func blocks(from number: UInt64) -> [FeedBlock] {
+  func blocks(from number: UInt64) -> ArraySlice<FeedBlock> {
     if let oldest = recent.first, oldest.first <= number {
       // The newest are wanted most: search from the end.
       var start = recent.count
       while start > 0, recent[start - 1].end > number { start -= 1 }
-      return recent[start...].filter { $0.end <= durableEnd }
+      return recent[start...].filter { $0.end <= durableEnd }[...]
     }
     guard let run = runs.last(where: { $0.contains(number) }) else { return [] }
-    return run.blocks.filter { $0.end > number && $0.end <= durableEnd }
+    return run.blocks(from: number, durableEnd: durableEnd)
   }
 
   /// Read blocks from storage; a request waits for them as ``WaitReason/feedRead(_:)``.
@@ -360,6 +360,22 @@ struct FeedRun {
   func contains(_ number: UInt64) -> Bool {
     guard let last = blocks.last else { return false }
     return number >= asked && number < last.end
+  }
+
+  /// Return the blocks from the one that holds a record on, as far as they are durable.
+  func blocks(from number: UInt64, durableEnd: UInt64) -> ArraySlice<FeedBlock> {
+    let start = index { $0.end > number }
+    return blocks[start..<max(start, index { $0.end > durableEnd })]
+  }
+
+  /// Return the index of the first block that meets a condition, as all later ones do.
+  private func index(where isMet: (FeedBlock) -> Bool) -> Int {
+    var (low, high) = (0, blocks.count)
+    while low < high {
+      let middle = (low + high) / 2
+      if isMet(blocks[middle]) { high = middle } else { low = middle + 1 }
+    }
+    return low
   }
 }
 

@@ -271,7 +271,7 @@ final class ChannelLoads: ShardPart {
     let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
     let slot = shard.install(content, number, cid: head.cid, created: head.created, own: head.own)
     if shard.events.channelLoaded(cid, slot) { shard.events.findExpiry(slot) }
-    if shard.deletions.needs(slot) {
+    if shard.deletions.hasSlicesLeft(slot) {
       shard.deletions.resume(slot, at: begun ?? shard.log.closed)
     }
     return slot

@@ -350,7 +350,7 @@ final class ShardEngine {
       scanBudget -= 1
       guard let slot = eviction.advance(slotCount: slotCount), slot != eviction.last, state.isLoaded(slot),
         dirty.isClean(slot), dirty.last(slot) <= log.durable, !waiting.isSliced(slot),
-        !indexRebuild.isScanning(slot), !deletions.needs(slot), !events.hasUnsentEvents(slot)
+        !indexRebuild.isScanning(slot), !deletions.hasSlicesLeft(slot), !events.hasUnsentEvents(slot)
       else { continue }
       events.clearSlot(slot)
       state.remove(slot)
