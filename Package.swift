@@ -86,7 +86,9 @@ let package = Package(
     .systemLibrary(name: "CMalloc"),
     .target(
       name: "ReceiptModel",
-      dependencies: [.product(name: "BasicContainers", package: "swift-collections")],
+      dependencies: [
+        .product(name: "BasicContainers", package: "swift-collections")
+      ],
       swiftSettings: strict
     ),
     .target(name: "ReceiptWire", dependencies: ["ReceiptModel", nioCore], swiftSettings: strict),
@@ -112,14 +114,17 @@ let package = Package(
     ),
     .target(
       name: "ErasureLedger",
-      dependencies: [crypto, .product(name: "NIOConcurrencyHelpers", package: "swift-nio")],
+      dependencies: [
+        crypto,
+        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+      ],
       swiftSettings: strict
     ),
     .target(
       name: "StoreServer",
       dependencies: [
-        "ErasureLedger", "LinkSecurity", "Operations", "StoreClient", "StoreEngine", "ReceiptModel",
-        "ReceiptWire", "TLSSession", nioCore, nioPosix, crypto, logging, deque,
+        "ErasureLedger", "LinkSecurity", "Operations", "StoreClient", "StoreEngine", "ReceiptModel", "ReceiptWire",
+        "TLSSession", nioCore, nioPosix, crypto, logging, deque,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -147,17 +152,14 @@ let package = Package(
     ),
     .target(
       name: "StoreClient",
-      dependencies: [
-        "LinkSecurity", "ReceiptModel", "ReceiptWire", "TLSSession", nioCore, nioPosix, crypto, logging,
-      ],
+      dependencies: ["LinkSecurity", "ReceiptModel", "ReceiptWire", "TLSSession", nioCore, nioPosix, crypto, logging],
       swiftSettings: strict
     ),
     .target(
       name: "Gateway",
       dependencies: [
         "CEmbeddedFiles", "CMalloc", "CRapidJSON", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations",
-        "ReceiptModel", "ReceiptWire", "StoreClient",
-        nioCore, nioPosix, logging, crypto, jwt, lifecycle, deque, yams,
+        "ReceiptModel", "ReceiptWire", "StoreClient", nioCore, nioPosix, logging, crypto, jwt, lifecycle, deque, yams,
       ],
       swiftSettings: strict
     ),
@@ -170,48 +172,57 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
+    // What commands print, and how an interrupt ends them.
+    .target(name: "CommandOutput", dependencies: ["Operations", signals], swiftSettings: strict),
+    // Calls of a gateway, and the tokens for them.
+    .target(
+      name: "GatewayClient",
+      dependencies: ["HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, jwt],
+      swiftSettings: strict
+    ),
+    // Starts the services on this machine: their files, ports and processes.
     .target(
       name: "LocalStack",
-      dependencies: [
-        "CSpawn", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix, crypto, jwt, x509, asn1,
-        signals,
-      ],
+      dependencies: ["CSpawn", "Operations", nioCore, crypto, x509, asn1],
       swiftSettings: strict
     ),
     // Option values and error output that the subcommands share.
     .target(
       name: "CommandSupport",
-      dependencies: ["LinkSecurity", "LocalStack", "Operations", arguments, logging, signals],
+      dependencies: ["LinkSecurity", "CommandOutput", "Operations", arguments, logging, signals],
       swiftSettings: strict
     ),
     .target(
       name: "LoadGenerator",
       dependencies: [
-        "CommandSupport", "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations", "ReceiptModel",
-        "ReceiptWire", "StoreClient", "IndexRebuild", "Transfer", nioCore, nioPosix, logging, histogram, arguments,
+        "CommandSupport", "CommandOutput", "GatewayClient", "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession",
+        "Operations", "ReceiptModel", "ReceiptWire", "StoreClient", "IndexRebuild", "Transfer", nioCore, nioPosix,
+        logging, histogram, arguments,
       ],
       swiftSettings: strict
     ),
     .target(
       name: "Demo",
-      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", "Watch"],
+      dependencies: [
+        "CommandOutput", "GatewayClient", "LocalStack", "HTTP2Session", "TLSSession", "Operations", "Watch",
+      ],
       swiftSettings: strict
     ),
     .target(
       name: "Watch",
-      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore],
+      dependencies: ["CommandOutput", "GatewayClient", "HTTP2Session", "TLSSession", "Operations", nioCore],
       swiftSettings: strict
     ),
     .target(
       name: "Transfer",
-      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore],
+      dependencies: ["GatewayClient", "HTTP2Session", "TLSSession", "Operations", nioCore],
       swiftSettings: strict
     ),
     // Converts dumps of other products to lines of an import.
     .target(name: "DumpReaders", dependencies: ["ReceiptModel"], swiftSettings: strict),
     .target(
       name: "TicketPost",
-      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations"],
+      dependencies: ["GatewayClient", "LocalStack", "HTTP2Session", "TLSSession", "Operations"],
       swiftSettings: strict
     ),
     .target(
@@ -224,22 +235,21 @@ let package = Package(
     .target(
       name: "IndexRebuild",
       dependencies: [
-        "LinkSecurity", "StoreClient", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix,
-        logging,
+        "LinkSecurity", "StoreClient", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, logging,
       ],
       swiftSettings: strict
     ),
     .target(
       name: "ClusterControl",
-      dependencies: ["LocalStack", "Operations", "StoreEngine", "StoreEtcd", nioCore, nioPosix],
+      dependencies: ["CommandOutput", "Operations", "StoreEngine", "StoreEtcd", nioCore, nioPosix],
       swiftSettings: strict
     ),
     .target(
       name: "Backup",
       dependencies: [
-        "ErasureLedger", "HTTP2Session", "LinkSecurity", "LocalStack", "Operations", "ReceiptModel",
-        "ReceiptWire", "StoreClient", "StoreEngine", "StoreRocksDB", "TLSSession", nioCore, nioPosix, crypto,
-        logging,
+        "ErasureLedger", "HTTP2Session", "LinkSecurity", "CommandOutput", "GatewayClient", "LocalStack", "Operations",
+        "ReceiptModel", "ReceiptWire", "StoreClient", "StoreEngine", "StoreRocksDB", "TLSSession", nioCore, nioPosix,
+        crypto, logging,
       ],
       swiftSettings: strict
     ),
@@ -251,22 +261,22 @@ let package = Package(
     // A client of the change feed, for tidemark-worker and `tidemark feed`.
     .target(
       name: "FeedClient",
-      dependencies: ["HTTP2Session", "LocalStack", "Operations", "TLSSession", nioCore, nioPosix],
+      dependencies: ["HTTP2Session", "CommandOutput", "GatewayClient", "Operations", "TLSSession", nioCore, nioPosix],
       swiftSettings: strict
     ),
     .target(
       name: "Worker",
       dependencies: [
-        "FeedClient", "HTTP2Session", "LocalStack", "Operations", "TLSSession", asyncHTTPClient, crypto, jwt, lifecycle,
-        logging, nioCore, nioHTTP1, nioPosix, nioSSL, yams,
+        "FeedClient", "HTTP2Session", "GatewayClient", "Operations", "TLSSession", asyncHTTPClient, crypto, jwt,
+        lifecycle, logging, nioCore, nioHTTP1, nioPosix, nioSSL, yams,
       ],
       swiftSettings: strict
     ),
     .target(
       name: "PushSandbox",
       dependencies: [
-        "FeedClient", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "Worker", crypto, cryptoExtras, jwt,
-        lifecycle, nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL,
+        "FeedClient", "HTTP2Session", "GatewayClient", "LocalStack", "Operations", "TLSSession", "Worker", crypto,
+        cryptoExtras, jwt, lifecycle, nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL,
       ],
       swiftSettings: strict
     ),
@@ -278,9 +288,10 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "Backup", "ClusterControl", "CommandSupport", "DumpReaders", "LinkSecurity", "LocalStack", "LoadGenerator",
-        "Demo", "Watch", "TicketPost", "Transfer", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations",
-        "StoreEngine", "StoreEtcd", "TLSSession", "Worker", arguments, logging, nioCore, signals,
+        "Backup", "ClusterControl", "CommandSupport", "DumpReaders", "LinkSecurity", "CommandOutput", "GatewayClient",
+        "LocalStack", "LoadGenerator", "Demo", "Watch", "TicketPost", "Transfer", "Probe", "IndexRebuild", "FeedClient",
+        "HTTP2Session", "Operations", "StoreEngine", "StoreEtcd", "TLSSession", "Worker", arguments, logging, nioCore,
+        signals,
       ],
       swiftSettings: strict
     ),
@@ -327,8 +338,7 @@ let package = Package(
     .testTarget(
       name: "StoreClientTests",
       dependencies: [
-        "StoreClient", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioEmbedded, nioPosix, crypto,
-        logging,
+        "StoreClient", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioEmbedded, nioPosix, crypto, logging,
       ],
       swiftSettings: strict
     ),
@@ -347,9 +357,7 @@ let package = Package(
     ),
     .testTarget(
       name: "OperationsTests",
-      dependencies: [
-        "Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, logging, lifecycle,
-      ],
+      dependencies: ["Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, logging, lifecycle],
       swiftSettings: strict
     ),
     // The texts of the repository: documents, comments, names of tests.
@@ -366,16 +374,14 @@ let package = Package(
     .testTarget(
       name: "WorkerTests",
       dependencies: [
-        "FeedClient", "PushSandbox", "Worker", "HTTP2Session", "LocalStack", "Operations", "TLSSession",
-        "TestPrograms", "TestSupport", crypto, logging, nioCore, nioHTTP1, nioPosix,
+        "FeedClient", "PushSandbox", "Worker", "HTTP2Session", "GatewayClient", "LocalStack", "Operations",
+        "TLSSession", "TestPrograms", "TestSupport", crypto, logging, nioCore, nioHTTP1, nioPosix,
       ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "ProbeTests",
-      dependencies: [
-        "Probe", "HTTP2Session", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioPosix, crypto,
-      ],
+      dependencies: ["Probe", "HTTP2Session", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioPosix, crypto],
       swiftSettings: strict
     ),
     .testTarget(
@@ -389,14 +395,15 @@ let package = Package(
     .testTarget(
       name: "LocalStackTests",
       dependencies: [
-        "LocalStack", "HTTP2Session", "Operations", "TLSSession", "TestSupport", nioCore, nioPosix, jwt,
+        "CommandOutput", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "TLSSession", "TestSupport",
+        nioCore, nioPosix, jwt,
       ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "LoadGeneratorTests",
       dependencies: [
-        "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
+        "LoadGenerator", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
         "TestPrograms", "TestSupport", arguments, nioCore, nioEmbedded, nioPosix,
       ],
       swiftSettings: strict
@@ -409,14 +416,14 @@ let package = Package(
     ),
     .testTarget(
       name: "TicketPostTests",
-      dependencies: ["TicketPost", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", nioCore],
+      dependencies: [
+        "TicketPost", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", nioCore,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "WatchTests",
-      dependencies: [
-        "Watch", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", "TestSupport", nioCore,
-      ],
+      dependencies: ["Watch", "GatewayClient", "HTTP2Session", "Operations", "TestPrograms", "TestSupport", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
@@ -426,16 +433,12 @@ let package = Package(
     ),
     .testTarget(
       name: "StoreEngineTests",
-      dependencies: [
-        "StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore,
-      ],
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore],
       swiftSettings: strict
     ),
     .testTarget(
       name: "SimulationTests",
-      dependencies: [
-        "StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore, deque,
-      ],
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore, deque],
       swiftSettings: strict
     ),
     .testTarget(
@@ -454,8 +457,8 @@ let package = Package(
     .testTarget(
       name: "StoreEtcdTests",
       dependencies: [
-        "LocalStack", "Operations", "ReceiptWire", "StoreEngine", "StoreEtcd", "StoreTestSupport",
-        "TLSSession", "TestPrograms", "TestSupport", nioCore, nioPosix,
+        "LocalStack", "Operations", "ReceiptWire", "StoreEngine", "StoreEtcd", "StoreTestSupport", "TLSSession",
+        "TestPrograms", "TestSupport", nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),
@@ -492,7 +495,7 @@ let package = Package(
       name: "IntegrationTests",
       // The store's own engine and pages too: to break by hand what a store that stands still has written.
       dependencies: [
-        "HTTP2Session", "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine",
+        "HTTP2Session", "GatewayClient", "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine",
         "StoreRocksDB", "TLSSession", "TestPrograms", "TestSupport", nioCore, nioPosix,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],

@@ -1,6 +1,6 @@
+package import CommandOutput
 internal import ErasureLedger
 internal import Foundation
-package import LocalStack
 internal import NIOCore
 internal import Operations
 internal import ReceiptModel

@@ -1,5 +1,7 @@
+internal import CommandOutput
 internal import ErasureLedger
 internal import Foundation
+internal import GatewayClient
 internal import HTTP2Session
 internal import LocalStack
 internal import Operations

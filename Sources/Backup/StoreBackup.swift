@@ -1,6 +1,6 @@
+package import CommandOutput
 internal import Foundation
 package import LinkSecurity
-package import LocalStack
 internal import NIOCore
 package import Operations
 internal import ReceiptModel

@@ -1,3 +1,4 @@
+package import CommandOutput
 internal import ErasureLedger
 internal import Foundation
 package import LocalStack

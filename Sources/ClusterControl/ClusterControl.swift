@@ -1,4 +1,4 @@
-package import LocalStack
+package import CommandOutput
 package import StoreEngine
 package import StoreEtcd
 

@@ -1,4 +1,4 @@
-internal import LocalStack
+internal import CommandOutput
 package import StoreEngine
 
 /// What `tidemark cluster status` shows.

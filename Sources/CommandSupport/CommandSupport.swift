@@ -1,6 +1,6 @@
 package import ArgumentParser
+package import CommandOutput
 package import LinkSecurity
-package import LocalStack
 internal import Logging
 internal import Operations
 internal import UnixSignals

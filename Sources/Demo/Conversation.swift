@@ -1,4 +1,4 @@
-internal import LocalStack
+internal import CommandOutput
 
 /// The conversation as its senders see it. After every step it is redrawn where it changed, and compared with the
 /// expected result. One sender follows a live stream; for the others the state is queried.

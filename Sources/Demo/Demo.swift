@@ -1,4 +1,6 @@
+internal import CommandOutput
 internal import Foundation
+internal import GatewayClient
 package import LocalStack
 internal import Operations
 internal import TLSSession

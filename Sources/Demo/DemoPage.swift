@@ -1,4 +1,5 @@
 internal import Foundation
+internal import GatewayClient
 package import LocalStack
 package import Operations
 

@@ -1,4 +1,6 @@
+internal import CommandOutput
 internal import Foundation
+internal import GatewayClient
 internal import HTTP2Session
 internal import LocalStack
 internal import Operations

@@ -1,3 +1,4 @@
+internal import CommandOutput
 internal import Foundation
 internal import LocalStack
 internal import Synchronization

@@ -1,6 +1,6 @@
 internal import Foundation
+package import GatewayClient
 package import HTTP2Session
-package import LocalStack
 internal import Operations
 package import TLSSession
 

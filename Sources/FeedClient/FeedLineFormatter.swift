@@ -1,5 +1,5 @@
+internal import CommandOutput
 internal import Foundation
-internal import LocalStack
 
 /// Formatter of a record as a line for a person: time, type, channel, then its fields.
 package enum FeedLineFormatter {

@@ -1,4 +1,4 @@
-internal import LocalStack
+internal import GatewayClient
 internal import NIOPosix
 package import Operations
 internal import Synchronization

@@ -1,6 +1,7 @@
 package import ArgumentParser
+internal import CommandOutput
 internal import CommandSupport
-internal import LocalStack
+internal import GatewayClient
 internal import Operations
 internal import TLSSession
 

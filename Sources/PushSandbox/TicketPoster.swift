@@ -1,6 +1,6 @@
 internal import FeedClient
+package import GatewayClient
 internal import HTTP2Session
-package import LocalStack
 package import TLSSession
 internal import Worker
 

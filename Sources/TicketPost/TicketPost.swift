@@ -1,6 +1,7 @@
 internal import Foundation
+package import GatewayClient
 internal import HTTP2Session
-package import LocalStack
+internal import LocalStack
 internal import Operations
 package import TLSSession
 

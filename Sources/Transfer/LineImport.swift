@@ -1,6 +1,6 @@
 internal import Foundation
+package import GatewayClient
 internal import HTTP2Session
-package import LocalStack
 internal import NIOCore
 internal import Synchronization
 package import TLSSession

@@ -1,5 +1,5 @@
+package import GatewayClient
 package import HTTP2Session
-package import LocalStack
 package import NIOCore
 internal import Operations
 package import TLSSession

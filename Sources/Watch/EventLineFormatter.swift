@@ -1,5 +1,5 @@
+internal import CommandOutput
 internal import Foundation
-internal import LocalStack
 
 /// Formatter of an event as a line for a person: time, type, and a sentence.
 package enum EventLineFormatter {

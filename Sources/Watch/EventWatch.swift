@@ -1,5 +1,5 @@
+package import GatewayClient
 internal import HTTP2Session
-package import LocalStack
 internal import NIOCore
 internal import Operations
 package import TLSSession

@@ -1,7 +1,7 @@
 import ArgumentParser
 import ClusterControl
+import CommandOutput
 import CommandSupport
-import LocalStack
 import NIOCore
 import Operations
 import StoreEngine

@@ -1,5 +1,5 @@
 import ArgumentParser
-import LocalStack
+import CommandOutput
 import Operations
 import Worker
 

@@ -1,6 +1,8 @@
 import ArgumentParser
+import CommandOutput
 import CommandSupport
 import Foundation
+import GatewayClient
 import HTTP2Session
 import LocalStack
 import Operations

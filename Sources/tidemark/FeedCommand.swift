@@ -1,7 +1,7 @@
 import ArgumentParser
+import CommandOutput
 import CommandSupport
 import FeedClient
-import LocalStack
 
 /// Command `tidemark feed`.
 struct FeedCommand: AsyncParsableCommand {

@@ -1,8 +1,9 @@
 import ArgumentParser
+import CommandOutput
 import CommandSupport
-import LocalStack
-import TicketPost
+import GatewayClient
 import TLSSession
+import TicketPost
 import Watch
 
 /// Address of a gateway and verification of its certificate, for every command that is a gateway's client.

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Backup
+import CommandOutput
 import CommandSupport
 import IndexRebuild
 import LinkSecurity

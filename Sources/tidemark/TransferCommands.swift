@@ -1,7 +1,8 @@
 import ArgumentParser
+import CommandOutput
 import CommandSupport
 import DumpReaders
-import LocalStack
+import GatewayClient
 import TLSSession
 import Transfer
 

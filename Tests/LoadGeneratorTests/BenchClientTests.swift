@@ -1,5 +1,5 @@
+import GatewayClient
 import HTTP2Session
-import LocalStack
 import NIOCore
 import TestPrograms
 import TestSupport

@@ -1,3 +1,4 @@
+import GatewayClient
 import HTTP2Session
 import LocalStack
 import NIOCore

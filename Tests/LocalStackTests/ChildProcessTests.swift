@@ -1,9 +1,11 @@
 import Foundation
 import Glibc
 import Operations
-import Testing
 import TestSupport
+import Testing
 
+@testable import GatewayClient
+@testable import CommandOutput
 @testable import LocalStack
 
 @Suite struct ChildProcessTests {

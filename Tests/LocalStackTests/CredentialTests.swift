@@ -4,9 +4,10 @@ import JWTKit
 import NIOCore
 import NIOPosix
 import Operations
-import Testing
 import TLSSession
+import Testing
 
+@testable import GatewayClient
 @testable import LocalStack
 
 private struct Claims: JWTPayload {

@@ -408,14 +408,14 @@ struct LogVectorTests {
       return .shard(
         .membershipsConfirmed(
           by: ShardID(UInt16(fields.number("shard"))),
-          namesNeededBefore: fields.number("needed_before")
+          through: fields.number("through")
         )
       )
     case "memberships_received":
       return .shard(
         .membershipsReceived(
           from: ShardID(UInt16(fields.number("shard"))),
-          namesNeededBefore: fields.number("needed_before")
+          through: fields.number("through")
         )
       )
     case "webhook_noted":

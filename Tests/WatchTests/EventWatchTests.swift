@@ -1,12 +1,12 @@
+import GatewayClient
 import HTTP2Session
-import LocalStack
 import NIOCore
 import NIOPosix
 import Operations
 import Synchronization
-import Testing
 import TestPrograms
 import TestSupport
+import Testing
 
 @testable import Watch
 

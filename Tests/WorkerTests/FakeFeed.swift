@@ -1,6 +1,6 @@
 import Foundation
+import GatewayClient
 import HTTP2Session
-import LocalStack
 import NIOCore
 import NIOPosix
 import Operations

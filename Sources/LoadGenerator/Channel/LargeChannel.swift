@@ -1,5 +1,5 @@
+internal import CommandOutput
 internal import HTTP2Session
-internal import LocalStack
 
 /// Plan of all moves: each member has a number of turns, alternately a delivery and a read mark, each further than the
 /// one before.

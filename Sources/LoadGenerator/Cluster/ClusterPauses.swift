@@ -1,3 +1,5 @@
+internal import CommandOutput
+internal import GatewayClient
 internal import HTTP2Session
 internal import LocalStack
 internal import Operations

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import GatewayClient
 internal import LocalStack
 internal import Operations
 

@@ -1,4 +1,5 @@
 internal import Foundation
+internal import GatewayClient
 internal import Glibc
 internal import HTTP2Session
 internal import LocalStack

@@ -1,6 +1,7 @@
+internal import CommandOutput
 internal import Foundation
+internal import GatewayClient
 internal import HTTP2Session
-internal import LocalStack
 internal import Operations
 
 /// Runs of redis-benchmark, the load generator of Redis: HSET of a channel's hash, a user's field and a new number, as

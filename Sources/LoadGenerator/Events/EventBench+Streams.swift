@@ -1,4 +1,4 @@
-internal import LocalStack
+internal import CommandOutput
 internal import NIOCore
 
 extension EventBench {

@@ -1,5 +1,5 @@
+internal import CommandOutput
 internal import HTTP2Session
-internal import LocalStack
 internal import Synchronization
 internal import Transfer
 

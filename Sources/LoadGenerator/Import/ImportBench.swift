@@ -1,7 +1,7 @@
 internal import ArgumentParser
+internal import CommandOutput
 internal import CommandSupport
 internal import Glibc
-internal import LocalStack
 internal import Synchronization
 internal import Transfer
 

@@ -1,4 +1,4 @@
-internal import LocalStack
+internal import GatewayClient
 internal import Operations
 
 /// Requests of one form to a gateway, or marks to its store: set-up, plan of the run, and a check of every watermark,

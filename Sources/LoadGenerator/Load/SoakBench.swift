@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import CommandSupport
+internal import GatewayClient
 internal import LocalStack
 internal import Operations
 

@@ -1,6 +1,6 @@
 internal import ArgumentParser
+internal import CommandOutput
 internal import HTTP2Session
-internal import LocalStack
 internal import NIOCore
 internal import Synchronization
 

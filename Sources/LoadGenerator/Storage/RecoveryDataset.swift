@@ -1,5 +1,6 @@
+internal import CommandOutput
+internal import GatewayClient
 internal import HTTP2Session
-internal import LocalStack
 internal import Operations
 internal import Synchronization
 

@@ -1,6 +1,7 @@
+internal import CommandOutput
 internal import Foundation
+internal import GatewayClient
 internal import HTTP2Session
-internal import LocalStack
 internal import Operations
 internal import Synchronization
 

@@ -1,5 +1,5 @@
+internal import GatewayClient
 internal import HTTP2Session
-internal import LocalStack
 internal import NIOCore
 internal import NIOPosix
 internal import Operations

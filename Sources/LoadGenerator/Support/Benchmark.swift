@@ -1,6 +1,8 @@
 internal import ArgumentParser
+internal import CommandOutput
 internal import CommandSupport
 internal import Foundation
+internal import GatewayClient
 internal import LocalStack
 
 /// Benchmark that starts the services it measures: a subcommand of `tidemark bench`, with its options, its measurement

@@ -1,6 +1,6 @@
+internal import CommandOutput
 internal import Foundation
 internal import Glibc
-internal import LocalStack
 
 /// Machine and build of a measurement.
 enum Machine {

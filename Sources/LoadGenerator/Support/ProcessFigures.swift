@@ -1,3 +1,4 @@
+internal import CommandOutput
 internal import Foundation
 internal import Glibc
 internal import LocalStack

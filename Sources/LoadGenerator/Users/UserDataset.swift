@@ -1,3 +1,4 @@
+internal import CommandOutput
 internal import HTTP2Session
 internal import LocalStack
 internal import Synchronization

@@ -144,7 +144,7 @@ package struct FeedConsumerTable: Sendable {
   /// - Parameter first: number of the first record that is kept.
   package func unneededDeletions(first: UInt64) -> [HeldDeletion] {
     let committed = consumers.values.map(\.position).min() ?? .max
-    return held.values.filter { $0.namesNeededBefore <= max(committed, first) }
+    return heldDeletions.filter { $0.namesNeededBefore <= max(committed, first) }
   }
 
   /// End the hold of a deleted channel, and remove the channel.
@@ -236,12 +236,18 @@ package struct FeedConsumerTable: Sendable {
   ) throws(Refusal) {
     guard let consumer = consumers[name] else { throw .notFound }
     if let epoch = commit.epoch { _ = try reader(name, partition, epoch: epoch) }
-    // An older cursor changes nothing.
-    if let position = commit.position, position.number < consumer.position { return }
+    // An older cursor changes nothing. Two cursors that differ in other shards alone are told apart by their times.
+    let bringsState = commit.state != nil
+    if let position = commit.position {
+      let isBehind = bringsState && position.time < consumer.positionTime
+      if position.number < consumer.position || position.number == consumer.position && isBehind { return }
+    }
     if let state = commit.state, state != self.state(of: name, partition) {
       effects.append(.shard(.consumer(.stateAssigned(name: name, partition, state))))
     }
-    guard let position = commit.position, position.number > consumer.position else { return }
+    guard let position = commit.position else { return }
+    let isNewer = bringsState && position.time > consumer.positionTime
+    guard position.number > consumer.position || isNewer else { return }
     effects.append(
       .shard(
         .consumer(.committed(name: name, position: position.number, positionTime: position.time, at: time))

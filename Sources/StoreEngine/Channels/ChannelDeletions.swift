@@ -13,6 +13,9 @@ struct SlicedChannelDeletion {
   /// Number of the last membership change before those of the deletion.
   let before: UInt64
   var scan = ShardState.MembershipScan()
+  /// Whether the channel may be held after its last slice. It may not if a user was erased since the deletion began:
+  /// the erasure has not found the channel among the user's any more.
+  var mayBeHeld = false
 }
 
 /// Deletions of channels, in their stages: slices, for a channel with many users; a hold, while consumers of the feed
@@ -27,6 +30,12 @@ final class ChannelDeletions: ShardPart {
   /// Whether pages of a deleted channel are still on storage.
   var hasDrops: Bool { !drops.isEmpty }
   var hasSliced: Bool { !slicedDeletions.isEmpty }
+
+  /// Channels that were not in memory when their hold ended, until no load is in flight that may still read them.
+  private var endedUnloaded: Set<ChannelNumber> = []
+
+  /// Return whether a channel that was read is gone since: the hold of its deletion has ended.
+  func hasEndedUnloaded(_ number: ChannelNumber) -> Bool { !endedUnloaded.isEmpty && endedUnloaded.contains(number) }
 
   /// Oldest deletion that holds the log: its slices have not ended, or its pages are still on storage.
   var oldest: LogIndex? {
@@ -100,7 +109,7 @@ final class ChannelDeletions: ShardPart {
     let index = shard.log.openBatchIndex
     var scan = ShardState.MembershipScan()
     let (number, cid) = (shard.state[slot].number, shard.state[slot].cid)
-    let isDone = decideDeletionSlice(slot, &scan, into: &request.effects)
+    let isDone = decideDeletionSlice(slot, &scan, mayBeHeld: true, into: &request.effects)
     // From here on the command counts as applied: a duplicate is answered when the deletion that it began has finished.
     shard.applyCommand(slot, request)
     guard !isDone else {
@@ -110,7 +119,9 @@ final class ChannelDeletions: ShardPart {
       }
       return shard.outgoing.replyWhenIndexed(request, index) { $0.writeFlag(true) }
     }
-    slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: request.outboxBefore, scan: scan))
+    slicedDeletions.append(
+      SlicedChannelDeletion(slot: slot, index: index, before: request.outboxBefore, scan: scan, mayBeHeld: true)
+    )
     shard.waiting.refuseSliced(slot)
     shard.loop.slices.queueForWork(shard)
     return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
@@ -137,6 +148,7 @@ final class ChannelDeletions: ShardPart {
 
   /// End the holds that no consumer needs any more, or all of them while the feed is off: some in each tick.
   func tick() {
+    if !endedUnloaded.isEmpty, !hasDrops, !shard.loads.hasInFlight { endedUnloaded = [] }
     guard shard.state.consumers.hasHeldDeletions, !shard.isBatchFull else { return }
     let unneeded =
       shard.feed.isOn
@@ -150,6 +162,14 @@ final class ChannelDeletions: ShardPart {
   /// gap.
   func endAllHolds() {
     for deletion in shard.state.consumers.heldDeletions { endHold(deletion) }
+    for index in slicedDeletions.indices { slicedDeletions[index].mayBeHeld = false }
+  }
+
+  /// Record that consumers that are behind have lost the names of a channel, if it is deleted without a hold.
+  private func recordLostNames(into effects: inout [Effect]) {
+    let number = shard.feed.nextNumber
+    guard case .channel(_, .channelDeleted)? = effects.last, shard.state.consumers.isBehind(number) else { return }
+    effects.append(.shard(.consumer(.namesLost(before: number))))
   }
 
   private func limitHolds() {
@@ -159,9 +179,11 @@ final class ChannelDeletions: ShardPart {
   /// End the hold of a deletion: the channel is gone, and its name is free.
   private func endHold(_ deletion: HeldDeletion) {
     shard.advanceTime()
+    let slot = shard.state.slot(numbered: deletion.channel)
+    if slot == nil { endedUnloaded.insert(deletion.channel) }
     var effects: [Effect] = []
     shard.state.consumers.decideEnd(deletion, into: &effects)
-    shard.applyEffects(effects, to: shard.state.slot(numbered: deletion.channel))
+    shard.applyEffects(effects, to: slot)
   }
 
   /// Record that a deletion is held: it has no further slices.
@@ -196,6 +218,7 @@ final class ChannelDeletions: ShardPart {
   private func decideDeletionSlice(
     _ slot: ChannelSlot,
     _ scan: inout ShardState.MembershipScan,
+    mayBeHeld: Bool,
     into effects: inout [Effect]
   ) -> Bool {
     let granted = min(shard.loop.budget.changes, shard.configuration.changesPendingMax - shard.state.outbox.count)
@@ -204,9 +227,10 @@ final class ChannelDeletions: ShardPart {
       channel: slot,
       &scan,
       limit: &remaining,
-      namesNeededBefore: namesNeededBefore,
+      namesNeededBefore: mayBeHeld ? namesNeededBefore : nil,
       into: &effects
     )
+    if isDone { recordLostNames(into: &effects) }
     shard.loop.budget.useChanges(max(0, granted) - max(0, remaining))
     return isDone
   }
@@ -224,7 +248,12 @@ final class ChannelDeletions: ShardPart {
       }
       var effects: [Effect] = []
       let index = shard.log.openBatchIndex
-      let isDone = decideDeletionSlice(deletion.slot, &deletion.scan, into: &effects)
+      let isDone = decideDeletionSlice(
+        deletion.slot,
+        &deletion.scan,
+        mayBeHeld: deletion.mayBeHeld,
+        into: &effects
+      )
       if !effects.isEmpty { shard.applyEffects(effects, to: deletion.slot) }
       guard isDone else {
         slicedDeletions.append(deletion)
@@ -261,11 +290,12 @@ final class ChannelDeletions: ShardPart {
       return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
     case .putChannel, .importChannel:
       if let deletion = shard.state.consumers.heldDeletion(of: shard.state[slot].number) {
-        endHold(deletion)
         let cid = Array(deletion.cid.utf8)
-        return kind == .putChannel
-          ? try shard.putChannel(&request, cid: cid.span.bytes, nil)
-          : try shard.importChannel(&request, cid: cid.span.bytes, nil)
+        if kind == .putChannel {
+          return try shard.putChannel(&request, cid: cid.span.bytes, nil, ending: (deletion, slot))
+        }
+        if !request.isDuplicate { endHold(deletion) }
+        return try shard.importChannel(&request, cid: cid.span.bytes, nil)
       }
       return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
     default:

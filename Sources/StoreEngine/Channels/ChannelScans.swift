@@ -174,14 +174,15 @@ final class ChannelScans: ShardPart {
   /// - Returns: false if the scan has ended.
   private func examine(_ slot: ChannelSlot, _ cid: [UInt8], _ scan: inout ChannelScan) -> Bool {
     shard.loop.budget.useRows(Self.rowsPerChannel)
+    guard !shard.state[slot].isBeingDeleted else {
+      scan.last = max(scan.last, shard.dirty.last(slot))
+      recordAbsence(cid, &scan)
+      return true
+    }
     shard.refresh(slot)
     switch scan.purpose {
     case .changes(let since):
       scan.last = max(scan.last, shard.dirty.last(slot))
-      guard !shard.state[slot].isBeingDeleted else {
-        recordAbsence(cid, &scan)
-        return true
-      }
       // What the client knows under this name is from an earlier channel.
       let deletedAt = shard.state.isNew(slot, since: since) ? shard.state[slot].created : .none
       let events = shard.channelEvents(in: slot, since: since, limit: Self.changesMax - scan.events)

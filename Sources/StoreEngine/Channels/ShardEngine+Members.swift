@@ -4,7 +4,15 @@ internal import ReceiptWire
 
 /// Channels and their members: created, changed, listed and erased (Proto/frames.md, 0x1D to 0x1F and 0x44; R16).
 extension ShardEngine {
-  func putChannel(_ request: inout Request, cid: RawSpan, _ slot: ChannelSlot?) throws(WireError) -> Outcome {
+  /// Create or update a channel.
+  ///
+  /// - Parameter hold: a held channel of this name, whose hold ends with the creation.
+  func putChannel(
+    _ request: inout Request,
+    cid: RawSpan,
+    _ slot: ChannelSlot?,
+    ending hold: (deletion: HeldDeletion, slot: ChannelSlot)? = nil
+  ) throws(WireError) -> Outcome {
     let fields = try PutChannelRequest(&request.fields)
     let (patch, members) = (fields.patch, fields.members)
     loop.budget.useEntries(members.count)
@@ -27,13 +35,14 @@ extension ShardEngine {
         // The original was applied, and the channel was deleted since.
         throw Refusal.channelNotFound
       } else {
+        if let hold { state.consumers.decideEnd(hold.deletion, into: &request.effects) }
         let cid = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
         try state.decideCreate(cid: cid, options: patch, members: members, at: time, into: &request.effects)
       }
     } catch {
       return refused(error, slot)
     }
-    slot = applyCommand(slot, request)
+    slot = applyCommand(slot ?? hold?.slot, request)
     guard let slot else { preconditionFailure("a created channel has a slot") }
     return outgoing.replyWhenIndexed(request, slot) { buffer in
       buffer.writePutChannelReply(isNew: isNew) { $0.writeChannel(slot, in: state) }

@@ -38,7 +38,8 @@ final class ShardEvents: ShardPart {
 
   /// Add a subscription to a channel, at most one for each watcher.
   func watch(_ cid: [UInt8], by watcher: WatcherNumber) {
-    let slot = shard.state.slot(of: cid.span.bytes)
+    // A channel that is being deleted counts as absent.
+    let slot = shard.state.slot(of: cid.span.bytes).flatMap { shard.state[$0].isBeingDeleted ? nil : $0 }
     let isNew = subscriptions.watch(cid, at: slot, by: watcher, at: shard.state.time)
     if isNew, let slot { findExpiry(slot) }
   }

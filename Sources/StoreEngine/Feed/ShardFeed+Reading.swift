@@ -57,10 +57,11 @@ extension ShardFeed {
     }
     let lookedUp: ChannelNumber? =
       if isLookedUp, case .feedLookup(let number)? = request.attempt?.progress { number } else { nil }
-    if let missing = try fill(&page, from: blocks, for: consumer, limit: fields.limit, gone: lookedUp) {
+    let (limit, isRange) = (fields.limit, fields.epoch == 0)
+    if let missing = try fill(&page, from: blocks, for: consumer, limit: limit, isRange: isRange, gone: lookedUp) {
       if let outcome = lookUp(missing, &request) { return outcome }
       // The channel is gone: continue as if it were looked up.
-      _ = try fill(&page, from: blocks, for: consumer, limit: fields.limit, gone: missing)
+      _ = try fill(&page, from: blocks, for: consumer, limit: limit, isRange: isRange, gone: missing)
     }
     addLost(to: &page)
     return reply(request, page)
@@ -93,6 +94,7 @@ extension ShardFeed {
     from blocks: ArraySlice<FeedBlock>,
     for consumer: FeedConsumer,
     limit: Int,
+    isRange: Bool,
     gone: ChannelNumber?
   ) throws(WireError) -> ChannelNumber? {
     var examined = 0
@@ -115,7 +117,8 @@ extension ShardFeed {
             }
           }
           if let slot { shard.recordUse(of: slot) }
-          if slot == nil, needsChannel(record), number < shard.state.consumers.namesLostBefore {
+          // A range is read after its records were committed, when nothing holds their channels any more.
+          if slot == nil, needsChannel(record), isRange || number < shard.state.consumers.namesLostBefore {
             page.lost = (number, page.lost?.since ?? record.at, record.at)
           } else if wants(record, slot, consumer) {
             add(record, number, slot, to: &page)

@@ -120,6 +120,8 @@ final class ChannelLoads: ShardPart {
     countForChanges += 1
   }
 
+  var hasInFlight: Bool { !loads.isEmpty }
+
   /// Return whether this read is still wanted.
   func isWanted(_ request: LoadRequest, as reference: ChannelReference) -> Bool {
     loads[reference]?.loadID == request.loadID
@@ -264,13 +266,13 @@ final class ChannelLoads: ShardPart {
       throw .corrupt("\(location): was found under the cid of another channel")
     }
     // Meanwhile another load may have installed it, or the hold of its deletion may have ended.
-    guard shard.state.slot(named: cid) == nil, shard.deletions.index(absent: cid) == nil else { return nil }
+    guard shard.state.slot(named: cid) == nil, !shard.deletions.hasEndedUnloaded(number) else { return nil }
     let content = try LoadedContent(number, pages, shard.tail.effects(of: number), location)
     // Assigning four effects takes as long as adding one member.
     shard.loop.budget.useEntries(1 + content.effects.count / 4)
     let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
     let slot = shard.install(content, number, cid: head.cid, created: head.created, own: head.own)
-    if shard.events.channelLoaded(cid, slot) { shard.events.findExpiry(slot) }
+    if !shard.state[slot].isBeingDeleted, shard.events.channelLoaded(cid, slot) { shard.events.findExpiry(slot) }
     if shard.deletions.hasSlicesLeft(slot) {
       shard.deletions.resume(slot, at: begun ?? shard.log.closed)
     }

@@ -21,6 +21,8 @@ final class ShardPush: ShardPart {
       return shard.refused(error, slot)
     }
     shard.feed.recordSource(provider: fields.provider, device: fields.device)
+    // Not for the next command, if this one moves nothing.
+    defer { shard.feed.endCommand() }
     return deliver(&request, target, acked: fields.acked, withNames: fields.flags & PushFlags.names != 0)
   }
 
@@ -122,6 +124,7 @@ final class ShardPush: ShardPart {
     shard.state.withUser(slot, target.member) { refusal = shard.refusal(of: $0, request, slot) }
     if let refusal { return refusal }
     shard.feed.recordSource(provider: ticket.provider, device: ticket.device)
+    defer { shard.feed.endCommand() }
     return deliver(&request, target, acked: ticket.acked, withNames: ticket.flags & PushFlags.names != 0)
   }
 

@@ -1,4 +1,4 @@
-package import LocalStack
+package import GatewayClient
 package import Operations
 package import TLSSession
 

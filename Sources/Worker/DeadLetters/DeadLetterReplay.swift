@@ -1,5 +1,5 @@
 package import FeedClient
-internal import LocalStack
+internal import GatewayClient
 internal import Operations
 
 /// A dead letter with its place.

@@ -1,4 +1,5 @@
 import Foundation
+import GatewayClient
 import LocalStack
 import Operations
 import TestPrograms

@@ -36,7 +36,9 @@ enum FeedText {
       var users: [String] = []
       record.users?.forEach { users.append(text($0)) }
       words.append("[\(users.joined(separator: " "))]")
-    case .delivered: if record.first > 0 { words.append("acked \(record.first)") }
+    case .delivered:
+      if record.first > 0 { words.append("acked \(record.first)") }
+      for text in [text(record.text), text(record.detail)] where !text.isEmpty { words.append(text) }
     default: break
     }
     return words.joined(separator: " ")
@@ -73,11 +75,17 @@ extension Gateway {
     send(.openPartition, name) { request.write(into: &$0) }
   }
 
-  func commit(_ name: String, _ number: UInt64? = nil, epoch: UInt64? = nil, state: String? = nil) {
+  func commit(
+    _ name: String,
+    _ number: UInt64? = nil,
+    time: Int64 = 1,
+    epoch: UInt64? = nil,
+    state: String? = nil
+  ) {
     let request = CommitConsumerRequest(
       FeedPartition(index: 0, count: 1),
       FeedConsumerTable.Commit(
-        position: number.map { ($0, Timestamp(milliseconds: 1)) },
+        position: number.map { ($0, Timestamp(milliseconds: time)) },
         state: state.map { Array($0.utf8) },
         epoch: epoch
       )

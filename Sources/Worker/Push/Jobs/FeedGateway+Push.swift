@@ -1,7 +1,7 @@
 package import FeedClient
 internal import Foundation
+internal import GatewayClient
 internal import HTTP2Session
-internal import LocalStack
 
 extension GatewayError {
   /// Codes of entries and of whole answers after which the same request may succeed.
