@@ -32,6 +32,8 @@ final class FeedStream: LineStream {
   let shards: [ShardID]
   /// How far the stream has come.
   var cursor: FeedCursor
+  /// The earliest time of what a shard had committed: where a gap of records that are no longer kept may begin.
+  var committedSince = Timestamp.none
   /// The stream's epoch; 0: it has no lease.
   var epoch: UInt64 = 0
   /// Whether 200 was answered.

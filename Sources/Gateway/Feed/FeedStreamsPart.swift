@@ -124,8 +124,10 @@ final class FeedStreamsPart: GatewayPart {
         let reply = try OpenPartitionReply(payload)
         stream.cursor.positions[position] = reply.position
         if position == 0 { stream.state = reply.state }
-        let time = stream.cursor.time
-        stream.cursor.time = time == .none ? reply.positionTime : min(time, reply.positionTime)
+        // Cursors must not go back in time: commits with a state are told apart by it.
+        stream.cursor.time = max(stream.cursor.time, reply.positionTime)
+        let since = stream.committedSince
+        stream.committedSince = since == .none ? reply.positionTime : min(since, reply.positionTime)
       } catch {
         loop.logMalformedReply(error, kind)
         stream.problem = Problem(.internalError)
@@ -231,14 +233,16 @@ final class FeedStreamsPart: GatewayPart {
     // The cursor of a gap is behind it.
     func writeGap(before number: UInt64) {
       stream.cursor.positions[position] = max(stream.cursor.positions[position], min(number, end))
-      FeedJSON.writeGap(stream.cursor, from: stream.cursor.time, to: reply.gapTo, into: &lines)
+      let since = stream.through[position].or(stream.committedSince).or(stream.cursor.time)
+      FeedJSON.writeGap(stream.cursor, from: since, to: reply.gapTo, into: &lines)
       hasGap = false
     }
     for _ in 0..<(try reader.count(elementBytesMin: NamedFeedRecord.byteCountMin)) {
       let record = try NamedFeedRecord(&reader)
       if hasGap { writeGap(before: record.number) }
-      guard record.number < end else { continue }
-      stream.cursor.positions[position] = record.number + 1
+      // A gap has the number of its last record, which may be behind the end of a range.
+      guard record.number < end || record.kind == .gap else { continue }
+      stream.cursor.positions[position] = max(stream.cursor.positions[position], min(record.number + 1, end))
       stream.cursor.time = max(stream.cursor.time, record.at)
       if record.kind == .gap {
         let from = Timestamp(milliseconds: Int64(clamping: record.first))

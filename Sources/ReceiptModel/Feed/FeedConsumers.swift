@@ -129,8 +129,10 @@ package struct FeedConsumerTable: Sendable {
   package func heldDeletion(of channel: ChannelNumber) -> HeldDeletion? { held[channel] }
 
   /// The held deletions, oldest first.
-  package var heldDeletions: [HeldDeletion] {
-    held.values.sorted { ($0.namesNeededBefore, $0.channel) < ($1.namesNeededBefore, $1.channel) }
+  package var heldDeletions: [HeldDeletion] { Self.sorted(Array(held.values)) }
+
+  private static func sorted(_ deletions: [HeldDeletion]) -> [HeldDeletion] {
+    deletions.sorted { ($0.namesNeededBefore, $0.channel) < ($1.namesNeededBefore, $1.channel) }
   }
 
   /// The oldest held deletion, if more than ``heldMax`` are held.
@@ -144,7 +146,7 @@ package struct FeedConsumerTable: Sendable {
   /// - Parameter first: number of the first record that is kept.
   package func unneededDeletions(first: UInt64) -> [HeldDeletion] {
     let committed = consumers.values.map(\.position).min() ?? .max
-    return heldDeletions.filter { $0.namesNeededBefore <= max(committed, first) }
+    return Self.sorted(held.values.filter { $0.namesNeededBefore <= max(committed, first) })
   }
 
   /// End the hold of a deleted channel, and remove the channel.
@@ -239,7 +241,7 @@ package struct FeedConsumerTable: Sendable {
     // An older cursor changes nothing. Two cursors that differ in other shards alone are told apart by their times.
     let bringsState = commit.state != nil
     if let position = commit.position {
-      let isBehind = bringsState && position.time < consumer.positionTime
+      let isBehind = bringsState && position.time != .none && position.time < consumer.positionTime
       if position.number < consumer.position || position.number == consumer.position && isBehind { return }
     }
     if let state = commit.state, state != self.state(of: name, partition) {

@@ -31,11 +31,12 @@ final class ChannelDeletions: ShardPart {
   var hasDrops: Bool { !drops.isEmpty }
   var hasSliced: Bool { !slicedDeletions.isEmpty }
 
-  /// Channels that were not in memory when their hold ended, until no load is in flight that may still read them.
-  private var endedUnloaded: Set<ChannelNumber> = []
+  /// Channels that were not in memory when their hold ended, each with a number of loads: until the channel's drop is
+  /// on storage and the loads from before then have ended, a load may still have read the channel.
+  private var endedUnloaded: [ChannelNumber: UInt32] = [:]
 
   /// Return whether a channel that was read is gone since: the hold of its deletion has ended.
-  func hasEndedUnloaded(_ number: ChannelNumber) -> Bool { !endedUnloaded.isEmpty && endedUnloaded.contains(number) }
+  func hasEndedUnloaded(_ number: ChannelNumber) -> Bool { !endedUnloaded.isEmpty && endedUnloaded[number] != nil }
 
   /// Oldest deletion that holds the log: its slices have not ended, or its pages are still on storage.
   var oldest: LogIndex? {
@@ -148,7 +149,7 @@ final class ChannelDeletions: ShardPart {
 
   /// End the holds that no consumer needs any more, or all of them while the feed is off: some in each tick.
   func tick() {
-    if !endedUnloaded.isEmpty, !hasDrops, !shard.loads.hasInFlight { endedUnloaded = [] }
+    forgetEndedUnloaded()
     guard shard.state.consumers.hasHeldDeletions, !shard.isBatchFull else { return }
     let unneeded =
       shard.feed.isOn
@@ -157,6 +158,16 @@ final class ChannelDeletions: ShardPart {
   }
 
   private static let endsPerTick = 64
+
+  /// Forget the channels that no load can have read any more.
+  private func forgetEndedUnloaded() {
+    guard !endedUnloaded.isEmpty, !hasDrops else { return }
+    let last = shard.loads.lastLoadID
+    // Their drops are on storage by now, so later loads do not find them.
+    for (channel, load) in endedUnloaded where load == .max { endedUnloaded[channel] = last }
+    let oldest = shard.loads.oldestInFlight ?? .max
+    endedUnloaded = endedUnloaded.filter { $0.value >= oldest }
+  }
 
   /// End all holds: a user is erased whose id their channels may have. Consumers that have not come so far are told a
   /// gap.
@@ -180,7 +191,7 @@ final class ChannelDeletions: ShardPart {
   private func endHold(_ deletion: HeldDeletion) {
     shard.advanceTime()
     let slot = shard.state.slot(numbered: deletion.channel)
-    if slot == nil { endedUnloaded.insert(deletion.channel) }
+    if slot == nil { endedUnloaded[deletion.channel] = .max }
     var effects: [Effect] = []
     shard.state.consumers.decideEnd(deletion, into: &effects)
     shard.applyEffects(effects, to: slot)
@@ -291,11 +302,10 @@ final class ChannelDeletions: ShardPart {
     case .putChannel, .importChannel:
       if let deletion = shard.state.consumers.heldDeletion(of: shard.state[slot].number) {
         let cid = Array(deletion.cid.utf8)
-        if kind == .putChannel {
-          return try shard.putChannel(&request, cid: cid.span.bytes, nil, ending: (deletion, slot))
-        }
-        if !request.isDuplicate { endHold(deletion) }
-        return try shard.importChannel(&request, cid: cid.span.bytes, nil)
+        let hold = (deletion, slot)
+        return kind == .putChannel
+          ? try shard.putChannel(&request, cid: cid.span.bytes, nil, ending: hold)
+          : try shard.importChannel(&request, cid: cid.span.bytes, nil, ending: hold)
       }
       return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
     default:

@@ -223,6 +223,10 @@ final class UnreadQueries: ShardPart {
       request.whole.append(open)
       return
     }
+    if shard.state.consumers.heldDeletion(of: result.channel) != nil {
+      request.results[open.index] = .refused(.channelNotFound)
+      return
+    }
     switch result.outcome {
     case .counts where result.index > shard.log.closed:
       shard.loop.driver.report(

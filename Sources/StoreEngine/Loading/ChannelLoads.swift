@@ -45,7 +45,7 @@ package struct LoadRequest: Hashable, Sendable {
 final class ChannelLoads: ShardPart {
   private var loads: [ChannelReference: ChannelLoad] = [:]
   /// Id of the last load.
-  private var lastLoadID: UInt32 = 0
+  private(set) var lastLoadID: UInt32 = 0
   /// Tail channels that are being loaded so that the log can be trimmed.
   private var tailLoads = 0
   /// When to retry tail channels that could not be read, in the loop's elapsed time.
@@ -120,7 +120,8 @@ final class ChannelLoads: ShardPart {
     countForChanges += 1
   }
 
-  var hasInFlight: Bool { !loads.isEmpty }
+  /// Id of the oldest load in flight.
+  var oldestInFlight: UInt32? { loads.values.map(\.loadID).min() }
 
   /// Return whether this read is still wanted.
   func isWanted(_ request: LoadRequest, as reference: ChannelReference) -> Bool {

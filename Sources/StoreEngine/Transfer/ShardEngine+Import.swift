@@ -5,11 +5,18 @@ internal import ReceiptWire
 /// Imports (Proto/frames.md, 0x60 to 0x63). Each record of a request is decided and applied by itself, so that the next
 /// one is decided on its result; all are in one batch. Nothing is told to subscribers or to the feed.
 extension ShardEngine {
-  func importChannel(_ request: inout Request, cid: RawSpan, _ slot: ChannelSlot?) throws(WireError) -> Outcome {
+  /// - Parameter hold: a held channel of this name, whose hold ends with the creation.
+  func importChannel(
+    _ request: inout Request,
+    cid: RawSpan,
+    _ slot: ChannelSlot?,
+    ending hold: (deletion: HeldDeletion, slot: ChannelSlot)? = nil
+  ) throws(WireError) -> Outcome {
     let fields = try ImportChannelRequest(&request.fields)
     let isNew = slot == nil
     // The original was applied, and the channel was deleted since.
     if isNew, request.isDuplicate { return refused(.channelNotFound, nil) }
+    if let hold { state.consumers.decideEnd(hold.deletion, into: &request.effects) }
     do {
       try state.decideImport(
         channel: Self.text(cid),
@@ -24,7 +31,7 @@ extension ShardEngine {
     }
     if !request.isDuplicate {
       sessions.recordDecision(request)
-      applyImported(request.effects, to: slot, request.session)
+      applyImported(request.effects, to: slot ?? hold?.slot, request.session)
     }
     return reply(request, replyTiming(log.last)) { $0.writeFlag(isNew) }
   }

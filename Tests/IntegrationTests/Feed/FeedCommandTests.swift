@@ -77,6 +77,45 @@ extension RealProcesses {
       }
     }
 
+    /// A range of committed records, whose channel is gone, names what it lacks: a replay of dead letters must not take
+    /// them as delivered.
+    @Test func rangeOfDeletedChannelIsGap() async throws {
+      try await TestServices.with(storeFlags: ["--feed-retention", "1h"], usesTLS: false) { services in
+        let consumer = "/v1/feed/consumers/range"
+        let stream = "/v1/feed?consumer=range&partition=0/1"
+        func lines(_ more: String = "") async throws -> [[String: Any]] {
+          let credential = "Authorization: Bearer \(services.serverToken)"
+          let arguments = ["-sS", "--http2-prior-knowledge", "--max-time", "2", "-H", credential]
+          let read = try await Command.run("curl", arguments + [services.h2cURL + stream + more])
+          return try read.out.split(separator: "\n").map { line in
+            try #require(try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any])
+          }
+        }
+        func commit(_ cursor: String) async throws {
+          let body = #"{"partition":"0/1","cursor":"\#(cursor)"}"#
+          let reply = try await services.curl("POST", consumer + "/commit", token: services.serverToken, json: body)
+          #expect(reply.status == 200, "\(reply)")
+        }
+        let channel = "/v1/channels/team:range"
+        _ = try await services.curl("PUT", consumer, token: services.serverToken, json: #"{"from":"earliest"}"#)
+        let members = #"{"members":["ann","bob","carl"]}"#
+        _ = try await services.curl("PUT", channel, token: services.serverToken, json: members)
+        let told = try await lines()
+        let cursors = told.filter { $0["id"] != nil }.compactMap { $0["cursor"] as? String }
+        try #require(cursors.count == 4, "\(told)")
+        try await commit(cursors[3])
+        _ = try await services.curl("DELETE", channel, token: services.serverToken, json: nil)
+        let end = try #require(try await lines().last { $0["id"] != nil }?["cursor"] as? String)
+        try await commit(end)
+        // From the second record to the third, in the middle of the channel's records.
+        let range = "&from=\(cursors[0])&to=\(cursors[2])"
+        try await eventually("the hold has ended") {
+          try await lines(range).contains { $0["type"] as? String == "gap" }
+        }
+        #expect(try await lines(range).compactMap { $0["type"] as? String } == ["gap", "heartbeat"])
+      }
+    }
+
     @Test func refusalsAreNamed() async throws {
       try await TestServices.with(usesTLS: false) { services in
         let off = try await Self.feed(services, [])
