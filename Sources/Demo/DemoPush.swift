@@ -86,8 +86,8 @@ struct DemoPush {
 }
 
 extension Demo {
-  /// Act 4: show a push from the backend's job to the tick: the queue, the worker, a stand-in for APNs, and a phone that posts
-  /// the ticket of the push.
+  /// Act 4: show a push from the backend's job to the tick: the queue, the worker, a stand-in for APNs, and a phone that
+  /// posts the ticket of the push.
   func playQueuedPush(_ stack: LocalStack, programs: String, _ conversation: Conversation, _ style: TextStyle)
     async throws
   {

@@ -17,8 +17,8 @@ struct Base64URL: ~Copyable {
 
   deinit { digits.deallocate() }
 
-  /// Write the text of bytes. Each record of the feed has a cursor, so that this is a third of a feed's work in a gateway
-  /// where each character is written by itself.
+  /// Write the text of bytes. Each record of the feed has a cursor: with a check of the buffer's room for each
+  /// character, this was a third of a gateway's work for the feed.
   static func encode(_ bytes: RawSpan, into buffer: inout ByteBuffer) {
     let alphabet = alphabet.utf8Start
     buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: (bytes.byteCount + 2) / 3 * 4) { room in

@@ -53,6 +53,7 @@ package enum FeedConsumerEffect: Hashable, Sendable {
   case removed(name: String)
   /// The feed is off since this time, while there are consumers; none: it is on.
   case switched(offSince: Timestamp)
+  /// A deleted channel stays for consumers that are behind.
   indirect case deletionHeld(HeldDeletion)
   /// A held channel is gone.
   case deletionEnded(ChannelNumber)

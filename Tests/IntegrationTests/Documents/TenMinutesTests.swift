@@ -64,8 +64,8 @@ extension RealProcesses {
       #expect(output.out == "read [\"bob\"]\n", "\(output)")
     }
 
-    /// Build a reader's package as printed, in a long run. Otherwise check its manifest, and compile its program against
-    /// the module that this run has built: to build the package again takes two minutes.
+    /// Build a reader's package as printed, in a long run. Otherwise check its manifest, and compile its program
+    /// against the module that this run has built: to build the package again takes two minutes.
     ///
     /// - Returns: The path of its program.
     private static func build(_ package: String) async throws -> String {

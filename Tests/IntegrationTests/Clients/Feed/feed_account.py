@@ -1,7 +1,7 @@
 """Changes channels over two gateways, keeps an account of what was acknowledged, and reads the feed beside it with
 readers that are killed at random (feed_reader.py). In the end each acknowledged change must be in what was read, in the
-order of its channel, also of a channel that was deleted before it was read. Reminders must be there once, and name exactly those who have not read (R22); acknowledgement
-requests that expire must be there once (R9).
+order of its channel, also of a channel that was deleted before it was read. Reminders must be there once, and name
+exactly those who have not read (R22); acknowledgement requests that expire must be there once (R9).
 
 feed_account.py FILE: a JSON object with `gateways` (h2c ports), `server` (token), `seed`, `seconds`, `directory`.
 Asks on standard output for programs to be killed and started (`kill store`, `start store`, `kill gateway 1`), and
