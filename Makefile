@@ -3,15 +3,14 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# The libraries that the services link against, then the foreign tools that tests and bench run.
+# The libraries that the services link against: all that a build needs.
 LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev zlib1g-dev
-TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python3-venv python3-httpx python3-h2 \
-  strace xxhash haproxy docker-compose
-# A browser, JavaScript and its types, the server of a cluster's shared log, and network namespaces, which only the
-# tests use.
-TEST_TOOLS := chromium-headless-shell libnss3-tools nodejs node-typescript etcd-client etcd-server iproute2
-# The servers that bench compares with ours.
-BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis postgresql
+# The foreign clients, servers and tools that the tests run.
+TEST_TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python3-venv python3-httpx python3-h2 \
+  strace xxhash haproxy docker-compose chromium-headless-shell libnss3-tools nodejs node-typescript etcd-client \
+  etcd-server iproute2
+# The load generator of the bench, and the servers that it compares with ours.
+BENCH_TOOLS := nghttp2-client nghttp2-server nghttp2-proxy nginx redis-server redis-tools webdis postgresql
 
 BUILD := .build
 # An import without a declared dependency compiles or fails depending on build order. This flag makes it an error.
@@ -75,8 +74,8 @@ if [ -n "$$missing" ]; then \
 fi
 endef
 
-deps: ## Install the missing Debian packages (as root, or with sudo)
-	@$(call install,$(LIBRARIES) $(TOOLS))
+deps: ## Install the libraries that a build needs, from Debian (as root, or with sudo)
+	@$(call install,$(LIBRARIES))
 
 build: deps ## Build the programs (debug)
 	@$(SWIFT_DEBUG)
@@ -95,6 +94,7 @@ demo: build ## Run a sample conversation; STAY=1: then stay, with a page for the
 	@$(DEBUG_BIN)/tidemark demo $(if $(STAY),--stay)
 
 run: build ## Start a store and two gateways, and print the demo page's address and example curl commands
+	@$(call install,curl)
 	@$(DEBUG_BIN)/tidemark run
 
 lint: ## Check formatting and documentation comments
@@ -193,8 +193,8 @@ bench-push: release ## Measure push acknowledgements through one stream, a milli
 secrets: ## Create the secrets for docker-compose.yml under Deploy/secrets
 	@Deploy/secrets.sh
 
-deploy-check: TOOLS += debootstrap iproute2
 deploy-check: deps ## Build the container files in clean roots and test the results (as root; takes minutes)
+	@$(call install,debootstrap iproute2 python3 docker-compose curl openssl)
 	@Deploy/check.sh
 
 clean: ## Remove the build directory

@@ -22,11 +22,15 @@ package enum TestRun {
     }
   }
 
-  /// The seed `TIDEMARK_SEED` alone, or the seeds from 1 to `TIDEMARK_SEEDS`: by default `count`, or `long` in a long
-  /// run.
+  /// The seeds of a test that runs once for each of them.
+  ///
+  /// - Returns: the seed `TIDEMARK_SEED` alone; or those from 1 to `TIDEMARK_SEEDS`; or `count` seeds, `long` in a long
+  ///   run. The last of these is drawn, so that each run explores what no run has: print it, to replay a failure.
   package static func seeds(_ count: Int, long: Int) -> [UInt64] {
     if let seed = number("TIDEMARK_SEED") { return [UInt64(seed)] }
-    return Array(1...UInt64(number("TIDEMARK_SEEDS") ?? self.count(count, long: long)))
+    if let count = number("TIDEMARK_SEEDS") { return Array(1...UInt64(count)) }
+    let count = UInt64(self.count(count, long: long))
+    return Array(1..<count) + [UInt64.random(in: count...1_000_000)]
   }
 
   /// `TIDEMARK_SEED`, or a random seed. It is printed under the test's name, so that a failure can be replayed.

@@ -111,6 +111,9 @@ final class FakeEndpoint: Sendable {
   /// The requests that were answered 2xx.
   var delivered: [ReceivedWebhook] { state.withLock { $0.delivered } }
 
+  /// Number of requests that arrived whole and have not ended.
+  var inFlight: Int { state.withLock { $0.inFlight.values.reduce(0, +) } }
+
   /// Requests of a partition that arrived while another of it was in flight.
   var overlaps: Int { state.withLock { $0.overlaps } }
 

@@ -78,12 +78,14 @@ import Testing
           let other = try await FeedStream.open(feed.gateway, path: "/v1/feed?consumer=crm&partition=0/4")
           try await feed.use { $0.refusesLeases = true }
           #expect(await other.next()?.isEmpty == false)
-          try await Task.sleep(for: .milliseconds(700))
+          try await eventually("the end of the request in flight") { endpoint.inFlight == 0 }
           other.close()
+          // The worker's next stream commits after what it does with the answer that it has.
+          try await feed.use { $0.refusesLeases = false }
+          try await eventually("a commit") { try await feed.committed()[0] == 1 }
         }
-        let commits = try await feed.use { $0.partitions[0].commits.count }
-        #expect(commits == 0)
-        #expect(try await feed.committed()[0] == 0)
+        #expect(try await feed.use { $0.lateCommits } == 0)
+        #expect(endpoint.attempts.count == 2)
       }
     }
   }

@@ -72,9 +72,9 @@ extension ChannelEffect {
 
   /// The yes-or-no properties of an effect.
   package struct Traits: FlagSet {
-    package let rawValue: UInt8
+    package let rawValue: UInt16
 
-    @inlinable @inline(__always) package init(rawValue: UInt8) { self.rawValue = rawValue }
+    @inlinable @inline(__always) package init(rawValue: UInt16) { self.rawValue = rawValue }
 
     /// Assigning the effect may change its channel's size in memory. Steps are excluded: they count themselves.
     package static let takesRoom = Traits(rawValue: 1)
@@ -84,27 +84,56 @@ extension ChannelEffect {
     package static let changesMessageCounts = Traits(rawValue: 4)
     /// A thread can have the effect: it concerns a row or a message.
     package static let threadable = Traits(rawValue: 8)
+    /// The effect may be an event for viewers of the channel (``PendingChannelEvents``).
+    package static let hasEvent = Traits(rawValue: 16)
+    /// The effect may be a record of the feed (R21).
+    package static let isInFeed = Traits(rawValue: 32)
+    /// The effect assigns a row or a message to a user, or takes it from them: who takes part in a thread may change.
+    package static let changesParticipants = Traits(rawValue: 64)
+    /// The effect changes more than its page: other pages, or other parts of the shard.
+    package static let changesOtherParts = Traits(rawValue: 128)
+    /// What storage has of the effect is valid only under conditions, beyond the presence of its target.
+    package static let hasConditions = Traits(rawValue: 256)
   }
 
+  /// The traits say which parts of the model and the engine handle the effect. Each of these has a `default` case, with
+  /// an assertion that the effect does not have its trait.
   package var traits: Traits {
     switch self {
-    case .channelAssigned, .optionsChanged, .deletionBegun, .messageCountsAssigned, .segmentFlagsAssigned: Traits()
-    case .rowAssigned, .rowErased: .takesRoom.union(.threadable)
-    case .rowLeft: .threadable
-    case .readMoved, .deliveredMoved: .movesWatermark.union(.threadable)
+    case .channelAssigned: .hasEvent.union(.isInFeed).union(.changesOtherParts)
+    case .optionsChanged, .messageCountsAssigned, .segmentFlagsAssigned: Traits()
+    case .rowAssigned:
+      .takesRoom.union(.threadable).union(.hasEvent).union(.isInFeed).union(.changesParticipants).union(.hasConditions)
+    case .rowLeft: .threadable.union(.hasEvent).union(.isInFeed).union(.changesParticipants)
+    case .rowErased: .takesRoom.union(.threadable).union(.hasEvent).union(.isInFeed).union(.changesParticipants)
+    case .roleAssigned: .takesRoom
+    case .readMoved, .deliveredMoved:
+      .movesWatermark.union(.threadable).union(.hasEvent).union(.isInFeed).union(.hasConditions)
     // The time of a push ack adds a column.
-    case .deliveredByPushAck: .takesRoom.union(.movesWatermark).union(.threadable)
+    case .deliveredByPushAck:
+      .takesRoom.union(.movesWatermark).union(.threadable).union(.hasEvent).union(.isInFeed).union(.hasConditions)
     // A marker makes the channel keep its user's own messages after it.
-    case .markerAssigned: .takesRoom.union(.threadable)
-    case .roleAssigned, .muteAssigned, .unreadFlagAssigned: .takesRoom
-    case .messageAssigned, .messageDeleted, .mentionsAssigned:
-      .takesRoom.union(.changesMessageCounts).union(.threadable)
-    case .senderErased: .takesRoom.union(.threadable)
-    case .acknowledged, .acknowledgementForgotten: .takesRoom
-    case .acknowledgedThrough, .stepsSealed: Traits()
-    case .stepTailCut, .stepsTrimmed, .stepTailAssigned, .stepsImported: .threadable
-    case .inThread, .truncated, .channelDeleted: .takesRoom
-    case .membershipAssigned, .membershipRemoved: .takesRoom
+    case .markerAssigned: .takesRoom.union(.threadable).union(.hasEvent).union(.isInFeed).union(.hasConditions)
+    case .muteAssigned: .takesRoom.union(.hasEvent)
+    case .unreadFlagAssigned: .takesRoom.union(.hasEvent).union(.isInFeed)
+    case .messageAssigned:
+      .takesRoom.union(.changesMessageCounts).union(.threadable).union(.hasEvent).union(.isInFeed).union(.hasConditions)
+    case .messageDeleted:
+      .takesRoom.union(.changesMessageCounts).union(.threadable).union(.hasEvent).union(.isInFeed)
+        .union(.changesOtherParts)
+    case .mentionsAssigned: .takesRoom.union(.changesMessageCounts).union(.threadable).union(.hasConditions)
+    case .senderErased: .takesRoom.union(.threadable).union(.changesParticipants)
+    case .acknowledged: .takesRoom.union(.hasEvent).union(.isInFeed).union(.hasConditions)
+    case .acknowledgementForgotten: .takesRoom.union(.hasConditions)
+    case .acknowledgedThrough, .stepsSealed: .hasConditions
+    case .stepTailCut, .stepsTrimmed: .threadable.union(.changesOtherParts).union(.hasConditions)
+    case .stepTailAssigned, .stepsImported: .threadable.union(.hasConditions)
+    case .truncated: .takesRoom.union(.hasEvent).union(.isInFeed).union(.changesOtherParts).union(.hasConditions)
+    case .deletionBegun: .isInFeed.union(.changesOtherParts)
+    case .channelDeleted: .takesRoom.union(.isInFeed).union(.changesOtherParts).union(.hasConditions)
+    case .inThread: .takesRoom.union(.hasConditions)
+    case .membershipAssigned: .takesRoom.union(.hasConditions)
+    case .membershipRemoved: .takesRoom
     }
   }
 

@@ -82,12 +82,8 @@ extension ShardState {
       guard let slot = context.slot, own != self[slot].ownOptions else { return }
       let now = types.options(self[slot].type).applying(own)
       recordOptionsChange(from: options(slot), to: now, in: slot, at: time, &pending)
-    // Nothing that a viewer of the channel sees. The deletion of a channel is an event of its own.
-    case .optionsChanged, .roleAssigned, .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed,
-      .stepTailCut, .stepsTrimmed, .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread,
-      .deletionBegun, .channelDeleted, .senderErased, .mentionsAssigned, .stepsImported, .membershipAssigned,
-      .membershipRemoved:
-      break
+    // The deletion of a channel is an event of its own.
+    default: assert(!effect.traits.contains(.hasEvent))
     }
   }
 

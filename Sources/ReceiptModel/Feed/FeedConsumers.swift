@@ -142,6 +142,13 @@ package struct FeedConsumerTable: Sendable {
   /// Whether a consumer has not committed all records below a number.
   package func isBehind(_ number: UInt64) -> Bool { consumers.values.contains { $0.position < number } }
 
+  /// Record that records below a number have lost their names, if a consumer has not committed them all and this is not
+  /// known yet.
+  package func decideNamesLost(before number: UInt64, into effects: inout [Effect]) {
+    guard number > namesLostBefore, isBehind(number) else { return }
+    effects.append(.shard(.consumer(.namesLost(before: number))))
+  }
+
   /// The held deletions whose names no consumer needs any more.
   ///
   /// - Parameter first: number of the first record that is kept.
@@ -154,8 +161,7 @@ package struct FeedConsumerTable: Sendable {
   package func decideEnd(_ deletion: HeldDeletion, into effects: inout [Effect]) {
     effects.append(.channel(deletion.channel, .channelDeleted(cid: deletion.cid)))
     effects.append(.shard(.consumer(.deletionEnded(deletion.channel))))
-    guard deletion.namesNeededBefore > namesLostBefore, isBehind(deletion.namesNeededBefore) else { return }
-    effects.append(.shard(.consumer(.namesLost(before: deletion.namesNeededBefore))))
+    decideNamesLost(before: deletion.namesNeededBefore, into: &effects)
   }
 
   // MARK: Deciding

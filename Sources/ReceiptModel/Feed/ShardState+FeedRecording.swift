@@ -89,10 +89,8 @@ extension ShardState {
       var record = record(.channelDeleted, context, nil, .zero, at: time)
       record.text = String(decoding: self[slot].cid, as: UTF8.self)
       return record
-    // Nothing that a server sees. A role and a muted channel are settings of the member.
-    case .optionsChanged, .roleAssigned, .muteAssigned, .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed,
-      .stepTailCut, .stepsTrimmed, .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread,
-      .senderErased, .mentionsAssigned, .stepsImported, .membershipAssigned, .membershipRemoved:
+    default:
+      assert(!effect.traits.contains(.isInFeed))
       return nil
     }
   }

@@ -130,11 +130,8 @@ package struct ThreadTable: ~Copyable, Sendable {
       return states[index].rows.row(of: states[index].rows.user(row)) ?? row
     case .senderErased(let sequence):
       return states[index].rows.row(of: states[index].messages.sender(sequence))
-    case .channelAssigned, .optionsChanged, .roleAssigned, .readMoved, .deliveredMoved, .deliveredByPushAck,
-      .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .messageDeleted, .acknowledged,
-      .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed, .stepTailAssigned,
-      .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .truncated, .deletionBegun, .channelDeleted,
-      .mentionsAssigned, .stepsImported, .membershipAssigned, .membershipRemoved:
+    default:
+      assert(!effect.traits.contains(.changesParticipants))
       return nil
     }
   }

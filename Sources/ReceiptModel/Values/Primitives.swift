@@ -4,7 +4,8 @@ import Synchronization
 /// not specialised across modules and goes through witness tables, and a literal creates an array. A protocol's
 /// functions are inlined into other modules only if they are `@inlinable`.
 @usableFromInline
-package protocol FlagSet: OptionSet, Hashable, Sendable where RawValue == UInt8, Element == Self {}
+package protocol FlagSet: OptionSet, Hashable, Sendable
+where RawValue: FixedWidthInteger & UnsignedInteger, Element == Self {}
 
 extension FlagSet {
   @inlinable @inline(__always) package init() { self.init(rawValue: 0) }

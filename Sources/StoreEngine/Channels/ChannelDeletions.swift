@@ -178,9 +178,8 @@ final class ChannelDeletions: ShardPart {
 
   /// Record that consumers that are behind have lost the names of a channel, if it is deleted without a hold.
   private func recordLostNames(into effects: inout [Effect]) {
-    let number = shard.feed.nextNumber
-    guard case .channel(_, .channelDeleted)? = effects.last, shard.state.consumers.isBehind(number) else { return }
-    effects.append(.shard(.consumer(.namesLost(before: number))))
+    guard case .channel(_, .channelDeleted)? = effects.last else { return }
+    shard.state.consumers.decideNamesLost(before: shard.feed.nextNumber, into: &effects)
   }
 
   private func limitHolds() {

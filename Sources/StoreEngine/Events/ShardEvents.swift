@@ -139,13 +139,8 @@ final class ShardEvents: ShardPart {
         .membership(membership, at: shard.state.time, isGone: false)
       )
     case .membershipRemoved(let position): recordMembershipRemoval(shard.state[slot].memberships[position], slot)
-    // An index has no other effects that change its entries.
-    case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
-      .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .messageDeleted,
-      .acknowledged, .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
-      .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .truncated, .deletionBegun,
-      .channelDeleted, .rowErased, .senderErased, .mentionsAssigned, .stepsImported:
-      break
+    default:
+      if case .membership = effect.target { assertionFailure("an effect on an index entry has no event") }
     }
   }
 

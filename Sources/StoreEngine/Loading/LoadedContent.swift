@@ -166,11 +166,7 @@ struct LoadedParts {
       // The segments follow later in page order.
       truncated = max(truncated, through.rawValue)
     case .inThread, .channelDeleted: return false
-    // Nothing beyond their target.
-    case .channelAssigned, .optionsChanged, .rowLeft, .roleAssigned, .muteAssigned, .unreadFlagAssigned,
-      .messageDeleted, .messageCountsAssigned, .segmentFlagsAssigned, .deletionBegun, .rowErased, .senderErased,
-      .membershipRemoved:
-      break
+    default: assert(!effect.traits.contains(.hasConditions))
     }
     return has(effect.target)
   }

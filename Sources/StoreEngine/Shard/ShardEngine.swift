@@ -184,13 +184,9 @@ final class ShardEngine {
         touch(.acknowledgements(sequence), of: slot!, index)
       }
     case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
-    // Assigned to their part, whose page is written: nothing else changes.
-    case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
-      .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
-      .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailAssigned, .messageCountsAssigned,
-      .segmentFlagsAssigned, .inThread, .rowErased, .senderErased, .mentionsAssigned, .stepsImported,
-      .membershipAssigned, .membershipRemoved:
-      break
+    case .channelAssigned: break
+    // Only its page changes.
+    default: assert(!effect.traits.contains(.changesOtherParts))
     }
     guard let slot else { preconditionFailure("an effect on a channel that is not in memory") }
     state.assign(effect, to: slot)

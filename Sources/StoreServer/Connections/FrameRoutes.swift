@@ -23,6 +23,8 @@ final class FrameRoutes {
     let isLocal: Bool
     /// For another loop: frames of this read, which are forwarded at its end.
     var forward: ByteBuffer?
+    /// For another loop: capacity of the next such buffer, in bytes: what the last read needed.
+    var forwardCapacity = 0
     /// For another loop: requests that it has not answered.
     var unanswered = 0
   }
@@ -125,13 +127,19 @@ final class FrameRoutes {
     if routes[position].isLocal {
       try routes[position].host.loop.receive(header, payload, lane: routes[position].lane)
     } else {
-      var forward = routes[position].forward ?? ByteBuffer()
+      var forward = routes[position].forward ?? emptyForward(for: position)
       routes[position].forward = nil
       forward.writeRaw(frame)
       routes[position].forward = forward
       routes[position].unanswered += 1
     }
     return true
+  }
+
+  private func emptyForward(for position: Int) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.reserveCapacity(routes[position].forwardCapacity)
+    return buffer
   }
 
   /// End the turn of the connection's own loop.
@@ -148,6 +156,7 @@ final class FrameRoutes {
         routes[position].host.loop.endTurn()
       } else if let frames = routes[position].forward {
         routes[position].forward = nil
+        routes[position].forwardCapacity = frames.writerIndex
         Self.forward(frames, to: routes[position].host, lane: UncheckedLane(lane: routes[position].lane))
       }
       position += 1

@@ -11,7 +11,7 @@ import Testing
 /// same step.
 @Suite("Random histories", .computing)
 struct RandomHistoryTests {
-  /// 50 histories of 2,000 commands: 100,000 in all. They are short, because the oracle scans each history many times.
+  /// 25 histories of 2,000 commands: 50,000 in all. They are short, because the oracle scans each history many times.
   static let seeds = TestRun.seeds(25, long: 500)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 2000
 
