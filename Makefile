@@ -19,7 +19,11 @@ SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-
 DEBUG_INFO ?= -gline-tables-only
 # Debug builds optimise the engine and keep its assertions (Package.swift): random histories then take a tenth of the
 # time.
-SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) -Xswiftc $(DEBUG_INFO)
+SWIFT_DEBUG = TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) $(SANITIZER) \
+  $(addprefix -Xswiftc ,$(DEBUG_INFO) $(SWIFT_FLAGS))
+# Further flags of the compiler for debug builds. Other flags compile everything anew.
+SWIFT_FLAGS ?=
+SANITIZER ?=
 # Release builds optimise across modules, because small functions of other targets read and write frames and rows. Only
 # debug builds, which the tests use, check exclusive access at run time: the checks cost a tenth of a mark.
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
@@ -35,8 +39,8 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 4
 
 .PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
-  test-build test-long test-release test-target loss-test log-soak lint profile bench bench-push secrets \
-  deploy-check clean
+  test-build test-long test-release test-target test-sanitize loss-test log-soak lint profile perf-check bench \
+  bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -119,27 +123,27 @@ test-deps: deps
 TEST_MINUTES ?= 60
 
 # Runs the built tests, with their environment variables. Without `swift test`, of which only one at a time can use a
-# build directory. $(1): a command that runs them, such as `nice`.
+# build directory.
 RUN_TESTS = env NO_COLOR=1 TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(TESTED_BIN)) \
   SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) \
   timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m \
-  $(1) $(DEBUG_BIN)/tidemarkPackageTests.xctest --testing-library swift-testing
+  $(DEBUG_BIN)/tidemarkPackageTests.xctest --testing-library swift-testing
 
 # The build leaves one of two cores idle for a sixth of its time, so lint and downloads of test tools run beside it.
-# Tests of the real programs spend much of their time waiting, and those that compute need all CPU time: so these are
-# two runs beside each other, and the second one has a lower priority.
+# Tests that compute need all CPU time. Those of the real programs have deadlines: they come afterwards, three at a
+# time.
 test: deps ## Build and run every test, and print a count
 	@$(MAKE) --no-print-directory --jobs=3 lint test-deps test-build
-	@$(MAKE) --no-print-directory --jobs=2 run-process-tests run-computing-tests
+	@$(MAKE) --no-print-directory run-computing-tests run-process-tests
 	@Tests/closing-count.sh $(foreach run,process computing,$(BUILD)/test-$(run).log $$(cat $(BUILD)/test-$(run).status))
 
 # The targets whose tests start the real programs, or etcd.
 PROCESS_TESTS := ^(IntegrationTests|StoreEtcdTests|ClusterControlTests|LoadGeneratorTests)[.]
 run-process-tests:
-	@$(call log_tests,process,$(call RUN_TESTS) --filter '$(PROCESS_TESTS)')
+	@$(call log_tests,process,$(RUN_TESTS) --filter '$(PROCESS_TESTS)')
 
 run-computing-tests:
-	@$(call log_tests,computing,$(call RUN_TESTS,nice -n 10) --skip '$(PROCESS_TESTS)')
+	@$(call log_tests,computing,$(RUN_TESTS) --skip '$(PROCESS_TESTS)')
 
 # Writes the output of a run, $(2), to a file, its exit status to another one, and prints what is not of passed tests.
 log_tests = set +e; $(2) 2>&1 | tee $(BUILD)/test-$(1).log \
@@ -155,7 +159,7 @@ test-long: test ## The same with more seeds, longer histories and no sampling (t
 
 # Durability, faults, memory, hostile callers, random histories, the scripts of the API, and the demo.
 RELEASE_TESTS := RealProcesses/(Durability|ClusterFaults|Losses|Recovery|IntervalDurability|Overload|Memory|Restarts$\
-  |RandomHistories|RouteScripts|HTTP|Hostile.*|FramesAndHooks|Pushes|FeedLosses|Result|ProbeScripts|DemoProgram)/
+  |RandomHistories|RouteScripts|HTTP1|Hostile.*|FramesAndHooks|Pushes|FeedLosses|ProbeScripts|DemoProgram)/
 test-release: TESTED_BIN := $(RELEASE_BIN)
 test-release: release test-deps test-build ## Test the release programs, whose compiler flags differ (after `make test`)
 	@$(RUN_TESTS) --filter '$(RELEASE_TESTS)'
@@ -163,6 +167,17 @@ test-release: release test-deps test-build ## Test the release programs, whose c
 profile: release ## Count the instructions of fixed work, and keep callgrind's profiles; ROWS='mark-read-100 …'
 	@$(call install,valgrind)
 	@/usr/bin/python3 Tests/Performance/profile.py $(RELEASE_BIN) $(BUILD)/profiles $(if $(ROWS),--rows $(ROWS))
+
+perf-check: release ## Compare the counts of `make profile` with Tests/Performance/figures.json: at most 3 % apart
+	@$(call install,valgrind python3-h2)
+	@/usr/bin/python3 Tests/Performance/profile.py $(RELEASE_BIN) $(BUILD)/profiles \
+	  --check Tests/Performance/figures.json
+
+# The targets with raw memory: sessions of HTTP/2 and TLS, pending requests, the frames' wire, rows of channels.
+SANITIZED_TESTS := HTTP2SessionTests,TLSSessionTests,ReceiptWireTests,ReceiptModelTests,StoreClientTests,GatewayTests
+test-sanitize: deps ## Tests of what uses raw memory, under the address sanitizer (builds under .build/address)
+	@ASAN_OPTIONS=detect_leaks=0 $(MAKE) --no-print-directory BUILD=$(BUILD)/address SANITIZER=--sanitize=address \
+	  test-target TARGET=$(SANITIZED_TESTS)
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
 	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }

@@ -8,7 +8,7 @@
 # DIRECTORY/NAME-cert.pem and NAME-key.pem are for --tls-cert and --tls-key, DIRECTORY/link-ca.pem is for --tls-ca on
 # both sides. The store's certificate must contain the name that gateways use as --store; a gateway's may contain any
 # name. link-ca-key.pem signs certificates that the store accepts: keep it where no service can read it. An existing
-# certificate is replaced, an existing authority is not; to replace it, see docs/operations.md.
+# certificate is replaced, an existing authority is not; to replace it, see docs/operate/operations.md.
 set -euo pipefail
 [ $# = 3 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 64; }
 directory=$1 name=$2 alternatives=$3

@@ -2,7 +2,7 @@
  * Elements that show what tidemark.js knows: ticks, readers, unread counts and the divider before unread messages.
  *
  * One ES module without dependencies. `provide(tidemark)` gives the client to all elements of the page, or set the
- * property `client` of one element. Types are in tidemark-components.d.ts, the guide is docs/sdk-web.md.
+ * property `client` of one element. Types are in tidemark-components.d.ts, the guide is docs/api/sdk-web.md.
  *
  * All text of users, such as ids, names and notes, is set as text, never as HTML.
  */

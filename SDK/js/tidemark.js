@@ -2,7 +2,7 @@
  * Tidemark in an app: marks with throttling and an offline queue, live read states, unread counts and ticks.
  *
  * One ES module without dependencies, for browsers and for Node 18 and later. Types are in tidemark.d.ts, the guide is
- * docs/sdk-web.md.
+ * docs/api/sdk-web.md.
  *
  * A *place* is a channel, or the thread of one of its messages. Its key is the cid, with a newline and the parent's id
  * for a thread: ids have no control characters.

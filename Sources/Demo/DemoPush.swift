@@ -7,7 +7,7 @@ internal import Operations
 internal import TLSSession
 
 /// The push provider of the demo, a sandbox that stands in for APNs, with a simulated phone; and the worker that sends
-/// to it what the backend queues (docs/push-send.md).
+/// to it what the backend queues (docs/api/push-send.md).
 struct DemoPush {
   /// Address of the simulated phone, for the jobs of the queue.
   let deviceToken: String
@@ -86,8 +86,8 @@ struct DemoPush {
 }
 
 extension Demo {
-  /// Act 4: show a push from the backend's job to the tick: the queue, the worker, a stand-in for APNs, and a phone that
-  /// posts the ticket of the push.
+  /// Act 4: show a push from the backend's job to the tick: the queue, the worker, a stand-in for APNs, and a phone
+  /// that posts the ticket of the push.
   func playQueuedPush(_ stack: LocalStack, programs: String, _ conversation: Conversation, _ style: TextStyle)
     async throws
   {

@@ -1,8 +1,8 @@
 internal import Crypto
 internal import Foundation
 
-/// Contents of an erasure ledger (docs/backup.md, "The erasure ledger"): lines of text, each with a checksum at its
-/// end.
+/// Contents of an erasure ledger (docs/operate/backup.md, "The erasure ledger"): lines of text, each with a checksum at
+/// its end.
 ///
 /// ```
 /// tidemark-erasures 2 CHECK

@@ -100,8 +100,8 @@ extension RocksDBEngine {
   /// whatever level: overwritten values are removed.
   ///
   /// A purge does not compact the pages of one user: compacting one channel's keys rewrites whole tables, and for many
-  /// channels more than the whole store (docs/operations.md). RocksDB looks for old tables only after it has written a
-  /// table, which an idle store does not do; setting the option triggers the search.
+  /// channels more than the whole store (docs/operate/operations.md). RocksDB looks for old tables only after it has
+  /// written a table, which an idle store does not do; setting the option triggers the search.
   package func compactOld() {
     guard compactsTables, !hasFoundDamage else { return }
     compactIntoOneTable()

@@ -112,9 +112,10 @@ package final class StoreClock: Sendable {
 
   private static let jumpRemedy =
     "set the clock right; or, where it is right now, restart the store; it accepts a gap of up to --clock-start-max "
-    + "(docs/operations.md)"
+    + "(docs/operate/operations.md)"
   private static let startRemedy =
-    "set the clock right; or, where it is right, restart the store with a larger --clock-start-max (docs/operations.md)"
+    "set the clock right; or, where it is right, restart the store with a larger --clock-start-max "
+    + "(docs/operate/operations.md)"
 
   private func logChange(_ change: ClockGuard.Change, at wall: Timestamp) {
     switch change {

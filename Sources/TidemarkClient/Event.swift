@@ -1,6 +1,6 @@
 import Foundation
 
-/// A live event, with the fields that the client uses (docs/events.md).
+/// A live event, with the fields that the client uses (docs/api/events.md).
 struct Event: Decodable, Sendable {
   struct User: Decodable, Sendable {
     var id: String

@@ -16,7 +16,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       key of the --config file. A flag overrides the environment, which overrides the file.
 
       The gateway reloads files of certificates, secrets, keys and hooks, and limits in the --config file, on SIGHUP \
-      and when they change (docs/operations.md, "Reloading").
+      and when they change (docs/operate/operations.md, "Reloading").
       """,
     version: ProductVersion.line(of: "tidemark-gateway")
   )

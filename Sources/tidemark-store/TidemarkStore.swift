@@ -22,7 +22,7 @@ struct TidemarkStore: AsyncParsableCommand {
       Every flag can also be given as an environment variable (--secret-file is TIDEMARK_SECRET_FILE) or as a key of \
       --config FILE (YAML or JSON). Flags take precedence over the environment, and the environment over the file.
 
-      Files of certificates and secrets are read again on SIGHUP and when they change (docs/operations.md, "Reloading").
+      Files of certificates and secrets are read again on SIGHUP and when they change (docs/operate/operations.md).
       """,
     version: ProductVersion.line(of: "tidemark-store")
   )
@@ -79,7 +79,7 @@ struct TidemarkStore: AsyncParsableCommand {
   @Option(
     help: ArgumentHelp(
       """
-      Keep the change feed this long: a time, a size, or both, such as 24h,10GiB (docs/feed.md). Default: no feed.
+      Keep the change feed this long: a time, a size, or both, such as 24h,10GiB (docs/api/feed.md). Default: no feed.
       """,
       valueName: "limits"
     )
@@ -89,7 +89,7 @@ struct TidemarkStore: AsyncParsableCommand {
     help: ArgumentHelp(
       """
       File outside of --data, on another disk, that also records each erasure of a user, as a keyed hash \
-      (docs/backup.md). Default: only in --data.
+      (docs/operate/backup.md). Default: only in --data.
       """,
       valueName: "file"
     )

@@ -13,7 +13,7 @@ struct PushCommand: AsyncParsableCommand {
     abstract: "Sends push notifications: jobs on standard input, results on standard output, as JSON lines.",
     discussion: """
       Send a job again if its last result line has not arrived. With --queue the jobs are those of POST /v1/push/jobs, \
-      which any number of workers share (docs/push-send.md).
+      which any number of workers share (docs/api/push-send.md).
       """
   )
 
@@ -71,7 +71,7 @@ struct SandboxCommand: AsyncParsableCommand {
     abstract: "Stands in for Web Push, APNs and FCM, for development and tests.",
     discussion: """
       Writes keys, a certificate and a tasks file into a directory. Simulated devices receive the pushes and post \
-      their tickets to the gateway (docs/push.md).
+      their tickets to the gateway (docs/api/push.md).
       """
   )
 

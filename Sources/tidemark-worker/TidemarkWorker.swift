@@ -40,7 +40,7 @@ struct TidemarkWorker: AsyncParsableCommand {
 
 /// Flags of every subcommand.
 struct GatewayFlags: ParsableArguments {
-  @Option(help: ArgumentHelp("The tasks file, YAML (docs/worker.md).", valueName: "file")) var config: String?
+  @Option(help: ArgumentHelp("The tasks file, YAML (docs/api/worker.md).", valueName: "file")) var config: String?
   @Option(help: ArgumentHelp("Gateway, https://HOST:PORT, or http://HOST:PORT of one with --h2c.", valueName: "url"))
   var gateway: String?
   @Option(help: ArgumentHelp("CA of the gateway's certificate, PEM; the system's by default.", valueName: "file"))

@@ -20,7 +20,7 @@ struct ConfigCheckCommand: AsyncParsableCommand {
     discussion: """
       Reads each file, and the files of secrets, keys and certificates that it names: run it as the worker's user. \
       Prints one line for each fault, at most one of each webhook and of each push provider. Exits with 0 if all \
-      files can be used, and with 1 otherwise. docs/worker.md describes the file.
+      files can be used, and with 1 otherwise. docs/api/worker.md describes the file.
 
       Nothing is sent. What needs the gateway is checked when the worker starts: retry_for, for example, must not be \
       longer than the feed is kept.

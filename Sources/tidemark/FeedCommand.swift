@@ -11,7 +11,7 @@ struct FeedCommand: AsyncParsableCommand {
     discussion: """
       Reads GET /v1/feed of a gateway, for which it needs a server token. Without --consumer it makes a consumer of \
       its own, and deletes it at the end. With --consumer it continues where that consumer has committed, and commits \
-      what it has printed: it takes over from other readers of that consumer. docs/feed.md explains the records.
+      what it has printed: it takes over from other readers of that consumer. docs/api/feed.md explains the records.
         tidemark feed --gateway https://localhost:8443 --insecure --jwt-secret-file .tidemark/jwt-secret
       """
   )

@@ -150,7 +150,7 @@ struct WatchCommand: AsyncParsableCommand {
     abstract: "Prints the events of a user's channels, one line each, until interrupted.",
     discussion: """
       Reads GET /v1/events of a gateway. Reconnects after a lost connection and resumes from the last event's id, \
-      with a message on standard error. Times are UTC. docs/events.md explains the events.
+      with a message on standard error. Times are UTC. docs/api/events.md explains the events.
         tidemark watch --gateway https://localhost:8443 --insecure --jwt-secret-file .tidemark/jwt-secret --user bob
       """
   )

@@ -14,13 +14,13 @@ struct ImportCommand: AsyncParsableCommand {
     commandName: "import",
     abstract: "Imports channels, members, messages and positions from a file of JSON lines.",
     discussion: """
-      Sends POST /v1/import of a gateway, with a server token. docs/import-export.md explains the lines. Prints \
+      Sends POST /v1/import of a gateway, with a server token. docs/api/import-export.md explains the lines. Prints \
       refused lines. Goes on after a lost connection. The same lines again change nothing, so an import that was \
       stopped can be run again, with --skip or without. Exits with 0 if all lines were imported, and with 1 otherwise.
         tidemark import history.ndjson --gateway https://localhost:8443 --insecure \
       --jwt-secret-file .tidemark/jwt-secret
-      With --from the file is a dump of another product, which is converted first: docs/import-dumps.md says how to \
-      make one, and what is carried. --convert-to writes the lines and imports nothing.
+      With --from the file is a dump of another product, which is converted first: docs/api/import-dumps.md says how \
+      to make one, and what is carried. --convert-to writes the lines and imports nothing.
         tidemark import import.jsonl --from mattermost --convert-to history.ndjson
       """
   )

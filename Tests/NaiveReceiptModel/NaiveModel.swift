@@ -1,4 +1,4 @@
-/// An independent oracle, written from rules R1 to R20 (docs/semantics.md) and apart from the code
+/// An independent oracle, written from rules R1 to R20 (docs/api/semantics.md) and apart from the code
 /// that it checks. It keeps whole histories in arrays and dictionaries, and answers by scanning them. It has no
 /// columns, prefix sums, indexes or marker optimisations.
 ///

@@ -54,11 +54,43 @@ import TestSupport
     for (file, text) in try Self.texts() where file.hasSuffix(".swift") {
       for name in text.matches(of: /\b([\w-]+\.md)\b/) {
         count += 1
-        let isThere = ["", "docs/", "Proto/"].contains { Self.exists($0 + name.1) }
+        let folders = ["", "docs/", "docs/api/", "docs/guides/", "docs/operate/", "Proto/"]
+        let isThere = folders.contains { Self.exists($0 + name.1) }
         #expect(isThere, "\(file) names \(name.1)")
       }
     }
     #expect(count > 100)
+  }
+
+  /// Documents and comments have at most 120 columns. Tables and links cannot be wrapped.
+  @Test func linesFitIntoColumns() throws {
+    let texts = try Self.texts().merging(try Self.documents()) { text, _ in text }
+    for (file, text) in texts where file.hasSuffix(".md") || file.hasSuffix(".swift") {
+      let isDocument = file.hasSuffix(".md")
+      for (index, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated()
+      where line.count > 120 {
+        let isComment = line.firstMatch(of: /^ *\/\//) != nil
+        guard isDocument ? !line.hasPrefix("|") : isComment, !line.contains(/https?:\/\//) else { continue }
+        Issue.record("\(file):\(index + 1) has \(line.count) columns")
+      }
+    }
+  }
+
+  /// Each name in the Makefile's filters of tests is a target, a suite or a file of one.
+  @Test func filtersOfMakefileNameSuites() throws {
+    let makefile = try String(contentsOf: packageRoot.appendingPathComponent("Makefile"), encoding: .utf8)
+      .replacing("$\\\n  ", with: "")
+    let tests = try Self.texts().filter { $0.key.hasPrefix("Tests/") && $0.key.hasSuffix(".swift") }.values
+    var count = 0
+    for filter in makefile.matches(of: /_TESTS := .*?\(([\w|.*]+)\)/) {
+      for name in filter.1.split(separator: "|") {
+        count += 1
+        let pattern = try Regex("@Suite[^\n]*\\n?[^\n]*(struct|enum|class) \(name.replacing(".*", with: "\\w*"))\\b")
+        let isSuite = tests.contains { $0.contains(pattern) }
+        #expect(isSuite || Self.exists("Tests/\(name)"), "the Makefile's filters name \(name)")
+      }
+    }
+    #expect(count > 10)
   }
 
   /// Each relative link of a document leads to a file, and its anchor to a heading of that file.
@@ -145,7 +177,8 @@ import TestSupport
 
   /// The manuals that name tests as `Suite.test` name only tests that exist.
   @Test func testsThatAreNamedExist() throws {
-    let document = try String(contentsOf: packageRoot.appendingPathComponent("docs/reliability.md"), encoding: .utf8)
+    let manual = packageRoot.appendingPathComponent("docs/operate/reliability.md")
+    let document = try String(contentsOf: manual, encoding: .utf8)
     let tests = try Self.texts().filter { $0.key.hasPrefix("Tests/") && $0.key.hasSuffix(".swift") }.values
     var count = 0
     for name in document.matches(of: /`([A-Z]\w+)\.([a-z]\w+)`/) {
@@ -154,7 +187,7 @@ import TestSupport
         $0.contains("func \(test)(") && $0.contains(" \(suite) ")
       }
       count += 1
-      #expect(exists, "docs/reliability.md names \(suite).\(test)")
+      #expect(exists, "docs/operate/reliability.md names \(suite).\(test)")
     }
     #expect(count > 20)
   }

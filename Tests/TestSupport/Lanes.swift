@@ -3,8 +3,7 @@ package import Testing
 
 /// Limits how many tests of a suite run at the same time.
 ///
-/// Two of the tests that start processes leave two cores idle for half of the time, which `make test` gives to tests
-/// that compute. Three would take CPU time from one another's deadlines on a slow machine.
+/// Two of the tests that start processes leave two cores idle for a third of the time.
 package struct Lanes: TestTrait, SuiteTrait, TestScoping {
   fileprivate let semaphore: AsyncSemaphore
   package var isRecursive: Bool { true }
@@ -14,6 +13,7 @@ package struct Lanes: TestTrait, SuiteTrait, TestScoping {
     testCase: Test.Case?,
     performing function: @Sendable () async throws -> Void
   ) async throws {
+    let semaphore = test.traits.contains { $0 is WaitsMostly } ? testsThatWait : semaphore
     await semaphore.wait()
     let start = ContinuousClock.now
     defer {
@@ -44,6 +44,16 @@ extension Trait where Self == Lanes {
 
 private let laneCount = TestRun.number("TIDEMARK_TEST_LANES") ?? 2
 private let realProcesses = Lanes.lanes(laneCount)
+
+/// Marks a test of ``Lanes/processLanes`` that uses little CPU time and waits for tens of seconds, for example until a
+/// connection counts as lost. It takes none of these lanes. Two such tests run at a time, beside the others.
+package struct WaitsMostly: TestTrait {}
+
+extension Trait where Self == WaitsMostly {
+  package static var waitsMostly: Self { WaitsMostly() }
+}
+
+private let testsThatWait = AsyncSemaphore(2)
 
 /// A counting semaphore that suspends its callers, in FIFO order.
 private final class AsyncSemaphore: Sendable {

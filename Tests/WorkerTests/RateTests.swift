@@ -5,7 +5,7 @@ import Testing
 @testable import Worker
 
 @Suite struct RateTests {
-  /// Prints the batches per second of one record each, over loopback, for docs/worker.md. A release build with
+  /// Prints the batches per second of one record each, over loopback, for docs/api/worker.md. A release build with
   /// `TIDEMARK_WORKER_BATCHES=100000` gives the figure there.
   @Test func batchesOfOneRecordFlow() async throws {
     let count = (TestRun.number("TIDEMARK_WORKER_BATCHES") ?? 400) / FakeFeed.count

@@ -9,7 +9,7 @@ protocol DumpReader {
   mutating func read(_ object: DumpObject, into records: RecordCollector) throws
 }
 
-/// A product whose dumps can be converted (docs/import-dumps.md).
+/// A product whose dumps can be converted (docs/api/import-dumps.md).
 package enum DumpFormat: String, CaseIterable, Sendable {
   case stream
   case sendbird

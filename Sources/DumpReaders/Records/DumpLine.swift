@@ -1,4 +1,4 @@
-/// A line of an import (docs/import-export.md), with the fields that a dump can fill.
+/// A line of an import (docs/api/import-export.md), with the fields that a dump can fill.
 enum DumpLine: Encodable, Hashable {
   case channel(Channel)
   case user(User)

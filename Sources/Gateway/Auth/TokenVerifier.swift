@@ -228,7 +228,7 @@ private struct TokenClaims: JWTPayload, IssuedClaims {
   func verify(using algorithm: some JWTAlgorithm) async throws {}
 }
 
-/// The claims that a token needs besides a trusted signature (RFC 7519 section 4.1; docs/tokens.md). The default
+/// The claims that a token needs besides a trusted signature (RFC 7519 section 4.1; docs/api/tokens.md). The default
 /// requires none.
 package struct TokenPolicy: Sendable, Equatable {
   /// Accepted values of `iss`; empty: any.

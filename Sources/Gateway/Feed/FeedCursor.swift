@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// How far a reader of a partition has come in each of its shards: opaque text for callers (docs/feed.md).
+/// How far a reader of a partition has come in each of its shards: opaque text for callers (docs/api/feed.md).
 struct FeedCursor: Hashable {
   private static let formatVersion: UInt8 = 1
   /// Longest text: a store has at most 1,024 shards.

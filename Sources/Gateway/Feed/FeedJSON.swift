@@ -3,7 +3,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// JSON of the change feed (docs/feed.md).
+/// JSON of the change feed (docs/api/feed.md).
 enum FeedJSON {
   // MARK: Consumers
 

@@ -3,7 +3,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// A push job as `POST /v1/push/jobs` gives it, split into what the store keeps: users with their devices, and the rest
-/// (docs/push-send.md). The worker alone knows its providers.
+/// (docs/api/push-send.md). The worker alone knows its providers.
 struct PushJobFields {
   /// Maximum size of a job, as it is stored, in bytes.
   static let byteCountMax = 48 << 10

@@ -63,7 +63,7 @@ final class PushJobRequest: ShardRequest {
   }
 }
 
-/// Push jobs: durable in their messages' shards until a worker has finished them (docs/push-send.md).
+/// Push jobs: durable in their messages' shards until a worker has finished them (docs/api/push-send.md).
 final class PushJobsPart: GatewayPart {
   /// Maximum number of jobs that one request claims or finishes.
   static let jobsMax: Int64 = 1_000

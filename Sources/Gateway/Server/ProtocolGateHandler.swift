@@ -155,7 +155,7 @@ enum HTTP1Refusal {
       """
       the client spoke HTTP/1: use an HTTP/2 client (over TLS with \"h2\" in ALPN, or by prior knowledge in the \
       clear), or a load balancer that speaks HTTP/1.1 to its clients and HTTP/2 to the gateway, as \
-      Deploy/haproxy/haproxy.cfg does (docs/deploy.md)
+      Deploy/haproxy/haproxy.cfg does (docs/operate/deploy.md)
       """
     )
     var body = ByteBuffer()

@@ -1,7 +1,7 @@
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// A line of an import (docs/import-export.md).
+/// A line of an import (docs/api/import-export.md).
 enum ImportLine {
   case channelType(name: String, OptionPatch)
   case user(UserSettings)

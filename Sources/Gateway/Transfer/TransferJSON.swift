@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// JSON of the lines of an export, which are lines of an import (docs/import-export.md).
+/// JSON of the lines of an export, which are lines of an import (docs/api/import-export.md).
 enum TransferJSON {
   /// Moves of one watermark that a line has; more would exceed ``ImportLine/byteCountMax``.
   static let movesMax = 256

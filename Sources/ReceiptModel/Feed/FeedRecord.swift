@@ -99,7 +99,7 @@ package enum FeedRecordKind: UInt8, CaseIterable, Sendable {
   /// `first` and `second`: ``FeedRecord/Reminder``.
   case reminderDue = 19
 
-  /// The name in records and filters (docs/feed.md).
+  /// The name in records and filters (docs/api/feed.md).
   package var name: StaticString {
     switch self {
     case .messageRegistered: "message.registered"

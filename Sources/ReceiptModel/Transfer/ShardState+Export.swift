@@ -1,4 +1,4 @@
-/// Exports a channel as the records from which an import makes it again (docs/import-export.md).
+/// Exports a channel as the records from which an import makes it again (docs/api/import-export.md).
 extension ShardState {
   /// Return a message of a channel or of a thread.
   package func exported(_ sequence: SequenceNumber, in slot: ChannelSlot) -> TransferredMessage {

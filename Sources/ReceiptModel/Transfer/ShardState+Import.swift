@@ -1,5 +1,5 @@
-/// Imports channels, messages and acknowledgements with their original times (docs/import-export.md). Importing moves
-/// no position, and what is there already is not changed, so the same lines again change nothing.
+/// Imports channels, messages and acknowledgements with their original times (docs/api/import-export.md). Importing
+/// moves no position, and what is there already is not changed, so the same lines again change nothing.
 ///
 /// Assign the effects of each record before deciding the next one.
 extension ShardState {

@@ -1,4 +1,4 @@
-/// Imports members with their joins and positions (docs/import-export.md).
+/// Imports members with their joins and positions (docs/api/import-export.md).
 ///
 /// The rows of a channel are in the order of their joins (``Roster``), and so are the lines of an import. A line is
 /// known by its user and join. A known row is left as it is, but its watermarks may rise: a later dump brings later

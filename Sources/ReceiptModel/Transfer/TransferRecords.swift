@@ -1,5 +1,5 @@
-// The lines of an import and of an export that belong to one channel (docs/import-export.md). Ids are text: positions
-// name messages, and rows name users, so a record means the same in another store.
+// The lines of an import and of an export that belong to one channel (docs/api/import-export.md). Ids are text:
+// positions name messages, and rows name users, so a record means the same in another store.
 
 /// A message or a reply.
 package struct TransferredMessage: Hashable, Sendable {

@@ -69,7 +69,7 @@ package struct SessionID: Hashable, Sendable {
   }
 }
 
-/// Length limits and character sets of the identifiers that callers choose (docs/guide-backend.md).
+/// Length limits and character sets of the identifiers that callers choose (docs/guides/backend.md).
 ///
 /// Ids are 1 to 255 bytes of UTF-8 without control characters, compared byte by byte, so ids that look alike may
 /// differ. Never compare them as `String`s, which treats canonically equivalent Unicode as equal; see ``ExactText``.

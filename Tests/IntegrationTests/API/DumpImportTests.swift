@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Dumps of other products, imported by the real programs (docs/import-dumps.md).
+  /// Dumps of other products, imported by the real programs (docs/api/import-dumps.md).
   @Suite struct DumpImports {
     /// What a query answers after the import of a product's dump.
     struct Expectation: Sendable {

@@ -4,7 +4,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Ids of other systems (docs/guide-backend.md): `auth0 5f7c`, `@bob:example.org`, `a/b`, `Zoë`.
+  /// Ids of other systems (docs/guides/backend.md): `auth0 5f7c`, `@bob:example.org`, `a/b`, `Zoë`.
   @Suite struct Identifiers {
     @Test func foreignIDsStayDistinctOnEveryRoute() async throws {
       try await TestServices.with { services in

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Import and export over the real programs (docs/import-export.md).
+  /// Import and export over the real programs (docs/api/import-export.md).
   @Suite struct ImportsAndExports {
     private static let steps = TestRun.number("TIDEMARK_STEPS") ?? TestRun.count(100, long: 10_000)
 

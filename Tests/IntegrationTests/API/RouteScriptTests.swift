@@ -57,8 +57,8 @@ extension RealProcesses {
       print(output.out, terminator: "")
     }
 
-    /// The receipt features of the hosted products (docs/semantics.md, "Feature list"), and a member's own state with
-    /// the effect of a send on its sender (R4, R5, R14). A script prints one line for each feature.
+    /// The receipt features of the hosted products (docs/api/semantics.md, "Feature list"), and a member's own state
+    /// with the effect of a send on its sender (R4, R5, R14). A script prints one line for each feature.
     @Test(arguments: [(Script(name: "hosted_features"), 32), (Script(name: "own_marks"), 8)])
     func hostedFeaturesAreAvailable(_ script: Script, _ featureCount: Int) async throws {
       let output = try await script.run()

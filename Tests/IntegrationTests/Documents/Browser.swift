@@ -49,11 +49,11 @@ final class Browser {
     /// Further files of the page, by name.
     var files: [String: String]
 
-    /// A page that follows events, as docs/events.md says.
+    /// A page that follows events, as docs/api/events.md says.
     static func events() throws -> Content {
       Content(
         document: "Documents/browser_page.html",
-        files: ["events.js": try CodeBlocks.block("js", of: "events.md")]
+        files: ["events.js": try CodeBlocks.block("js", of: "api/events.md")]
       )
     }
   }

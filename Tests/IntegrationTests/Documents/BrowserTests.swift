@@ -5,7 +5,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// A browser's EventSource on a page of another origin, over TLS, with the script of docs/events.md.
+  /// A browser's EventSource on a page of another origin, over TLS, with the script of docs/api/events.md.
   @Suite struct Browsers {
     private static let channel = "/v1/channels/messaging:web"
 

@@ -36,7 +36,7 @@ enum CodeBlocks {
 }
 
 extension RealProcesses {
-  /// The examples of docs/events.md run: `tidemark watch`, curl over TLS and h2c, and Python's httpx over both.
+  /// The examples of docs/api/events.md run: `tidemark watch`, curl over TLS and h2c, and Python's httpx over both.
   @Suite struct DocumentedStreams {
     private static let channel = "/v1/channels/messaging:tour"
     /// The time limit for a response.
@@ -44,7 +44,7 @@ extension RealProcesses {
 
     @Test func documentedEventCommandsRun() async throws {
       try await Self.withTour { services in
-        let lines = try CodeBlocks.block("sh", of: "events.md").split(separator: "\n").map(String.init)
+        let lines = try CodeBlocks.block("sh", of: "api/events.md").split(separator: "\n").map(String.init)
         #expect(lines.count == 4)
         for (number, command) in lines.dropFirst().enumerated() {
           let script = CodeBlocks.here("\(lines[0])\nexec \(command)", services)
@@ -80,7 +80,7 @@ extension RealProcesses {
     @Test(arguments: [true, false])
     func httpxExampleResumesAfterGatewayKill(usesTLS: Bool) async throws {
       try await Self.withTour { services in
-        let script = CodeBlocks.here(try CodeBlocks.block("python", of: "events.md"), services)
+        let script = CodeBlocks.here(try CodeBlocks.block("python", of: "api/events.md"), services)
         let stream = try Companion(
           TestServices.python,
           ["-c", usesTLS ? script : script.replacingOccurrences(of: services.tlsURL, with: services.h2cURL)],

@@ -5,19 +5,19 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// The consumers of docs/feed.md run as printed, over h2c: Python's httpx, and Node's http2.
+  /// The consumers of docs/api/feed.md run as printed, over h2c: Python's httpx, and Node's http2.
   @Suite struct DocumentedFeeds {
     private static let cid = "messaging:tour"
     /// The time limit for a program.
     private static let secondsMax = 300
 
     @Test func pythonConsumerReadsAndCommits() async throws {
-      let program = try CodeBlocks.block("python", of: "feed.md")
+      let program = try CodeBlocks.block("python", of: "api/feed.md")
       try await Self.run([TestServices.python, "-c", program])
     }
 
     @Test func nodeConsumerReadsAndCommits() async throws {
-      let program = try CodeBlocks.block("js", of: "feed.md")
+      let program = try CodeBlocks.block("js", of: "api/feed.md")
       try await Self.run(["node", "--input-type=module", "-e", program])
     }
 

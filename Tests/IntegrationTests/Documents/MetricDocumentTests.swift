@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// docs/metrics.md has each metric that the services show, with its type and help text, and no other.
+  /// docs/operate/metrics.md has each metric that the services show, with its type and help text, and no other.
   @Suite struct MetricDocuments {
     /// Shown only in a cluster, with TLS between gateway and store, or once a push was acknowledged or a rate limit was
     /// exceeded.
@@ -40,7 +40,7 @@ extension RealProcesses {
     ]
 
     @Test func alertsNameDocumentedMetrics() throws {
-      let documents = try ["/docs/metrics.md", "/Deploy/prometheus/alerts.yaml"].map {
+      let documents = try ["/docs/operate/metrics.md", "/Deploy/prometheus/alerts.yaml"].map {
         try String(contentsOfFile: TestServices.packageRoot + $0, encoding: .utf8)
       }
       let names = documents.map { text in
@@ -50,7 +50,7 @@ extension RealProcesses {
     }
 
     @Test func eachMetricIsDocumented() async throws {
-      let text = try String(contentsOfFile: TestServices.packageRoot + "/docs/metrics.md", encoding: .utf8)
+      let text = try String(contentsOfFile: TestServices.packageRoot + "/docs/operate/metrics.md", encoding: .utf8)
       var documented: [String: (type: String, help: String)] = [:]
       for row in text.split(separator: "\n") where row.hasPrefix("| `") {
         let cells = row.components(separatedBy: " | ").map {

@@ -5,12 +5,12 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// The examples of docs/push-worker.md and docs/push-device.md run: curl, Python's httpx and h2, and the service
-  /// worker in Chromium.
+  /// The examples of docs/api/push-worker.md and docs/api/push-device.md run: curl, Python's httpx and h2, and the
+  /// service worker in Chromium.
   @Suite struct DocumentedPushes {
     private static let channel = "/v1/channels/messaging:tour"
-    private static let page = "push-worker.md"
-    private static let devicePage = "push-device.md"
+    private static let page = "api/push-worker.md"
+    private static let devicePage = "api/push-device.md"
 
     /// Where an example shows its response, the response follows the line after `#>`.
     @Test func documentedPushCommandsRun() async throws {

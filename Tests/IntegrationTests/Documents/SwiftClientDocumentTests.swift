@@ -3,10 +3,10 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// The Swift code of docs/sdk-swift.md and of the tutorial of TidemarkClient, checked by the compiler.
+  /// The Swift code of docs/api/sdk-swift.md and of the tutorial of TidemarkClient, checked by the compiler.
   @Suite struct DocumentedSwiftClient {
     @Test func exampleOfPageTypeChecks() async throws {
-      let blocks = try CodeBlocks.blocks("swift", of: "sdk-swift.md").filter { !$0.contains(".package(") }
+      let blocks = try CodeBlocks.blocks("swift", of: "api/sdk-swift.md").filter { !$0.contains(".package(") }
       #expect(blocks.count == 5)
       let file = NSTemporaryDirectory() + "tidemark-example-\(UUID().uuidString).swift"
       defer { try? FileManager.default.removeItem(atPath: file) }

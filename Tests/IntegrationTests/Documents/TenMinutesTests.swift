@@ -6,9 +6,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// docs/ten-minutes.md as a reader follows it: its commands, its page in Chromium, and its Swift program.
+  /// docs/guides/ten-minutes.md as a reader follows it: its commands, its page in Chromium, and its Swift program.
   @Suite struct TenMinutes {
-    private static let page = "ten-minutes.md"
+    private static let page = "guides/ten-minutes.md"
 
     @Test(
       .timeLimit(.minutes(10)),

@@ -204,7 +204,7 @@ extension RealProcesses {
       }
 
       /// The directories of nodes and of servers of etcd with a file that contains a text. RocksDB's tables may have
-      /// overwritten values for some hours (docs/operations.md).
+      /// overwritten values for some hours (docs/operate/operations.md).
       func directories(with text: String) async throws -> [String] {
         var found: [String] = []
         let nodes = (0..<3).map { (name: "node\($0)", path: file("node\($0)")) }

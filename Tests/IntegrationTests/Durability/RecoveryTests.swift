@@ -3,8 +3,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Runs `tidemark bench recovery`, the source of the figures in docs/reliability.md, over a small store. The store
-  /// is killed three times, and still has everything that it acknowledged.
+  /// Runs `tidemark bench recovery`, the source of the figures in docs/operate/reliability.md, over a small store. The
+  /// store is killed three times, and still has everything that it acknowledged.
   @Suite struct Recovery {
     private struct Measurement: Decodable {
       var killed: String

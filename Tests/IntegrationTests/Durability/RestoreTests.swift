@@ -116,7 +116,7 @@ extension RealProcesses {
       }
     }
 
-    /// The commands of docs/backup.md, as printed.
+    /// The commands of docs/operate/backup.md, as printed.
     @Test func documentedRestoreCommandsRun() async throws {
       try await TestServices.with { services in
         try await services.makeChannel("messaging:a", message: "m1")
@@ -159,7 +159,7 @@ extension RealProcesses {
 
     /// The lines of the `sh` blocks that run this project's programs.
     private static func documented() throws -> [String] {
-      let text = try String(contentsOfFile: TestServices.packageRoot + "/docs/backup.md", encoding: .utf8)
+      let text = try String(contentsOfFile: TestServices.packageRoot + "/docs/operate/backup.md", encoding: .utf8)
       return text.components(separatedBy: "```sh\n").dropFirst().flatMap { block in
         block.prefix(upTo: block.range(of: "```")?.lowerBound ?? block.endIndex).split(separator: "\n")
           .map(String.init).filter { $0.hasPrefix("tidemark") }

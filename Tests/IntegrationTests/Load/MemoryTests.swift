@@ -15,8 +15,8 @@ extension RealProcesses {
       var checked: Int
     }
 
-    /// Runs `tidemark bench memory`, the source of the figures in docs/reliability.md, over a small store. The data
-    /// is several times the budget, with accesses by Zipf's law; no acknowledged mark is missing afterwards.
+    /// Runs `tidemark bench memory`, the source of the figures in docs/operate/reliability.md, over a small store. The
+    /// data is several times the budget, with accesses by Zipf's law; no acknowledged mark is missing afterwards.
     @Test func dataBeyondBudgetIsServed() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-memory-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }

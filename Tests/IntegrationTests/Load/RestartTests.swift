@@ -7,8 +7,8 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Maintenance of a running installation behind the shipped HAProxy costs no request: the steps of docs/deploy.md
-  /// and docs/operations.md, under load.
+  /// Maintenance of a running installation behind the shipped HAProxy costs no request: the steps of
+  /// docs/operate/deploy.md and docs/operate/operations.md, under load.
   @Suite struct Restarts {
     private static let channel = "/v1/channels/messaging:restarts"
 
@@ -49,7 +49,7 @@ extension RealProcesses {
       }
     }
 
-    /// The order in docs/operations.md: gateways get the new secret, then the store, then all drop the old one.
+    /// The order in docs/operate/operations.md: gateways get the new secret, then the store, then all drop the old one.
     @Test func frameSecretRotates() async throws {
       try await LoadBalancedServices.with { services in
         let body = try await Self.prepare(services)
@@ -140,7 +140,7 @@ extension RealProcesses {
       }
     }
 
-    /// The standby of docs/availability.md. After the store is lost, another process at another address takes over
+    /// The standby of docs/api/availability.md. After the store is lost, another process at another address takes over
     /// its data directory. Gateways that know both addresses reconnect to it. A mark sent in between is answered.
     @Test func standbyTakesOverDataDirectory() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"

@@ -8,7 +8,7 @@ import Testing
 extension RealProcesses {
   /// The steps of SDK/scenario.json with each SDK, over TLS.
   @Suite struct SDKScenario {
-    @Test(.timeLimit(.minutes(10))) func moduleBehavesAsTheScenarioSays() async throws {
+    @Test(.waitsMostly, .timeLimit(.minutes(10))) func moduleBehavesAsTheScenarioSays() async throws {
       try await TestServices.with { services in
         let script = TestServices.packageRoot + "/SDK/js/test/scenario.mjs"
         let settings = try Self.writeSettings(services)
@@ -17,6 +17,7 @@ extension RealProcesses {
     }
 
     @Test(
+      .waitsMostly,
       .timeLimit(.minutes(10)),
       .needs(PythonTools.areInstalled, "playwright is not installed: `make test-deps` gets it")
     )
@@ -43,7 +44,11 @@ extension RealProcesses {
 
     /// `URLSession` on Linux trusts only the system's certificates. The player runs in a mount namespace of its own,
     /// where the services' certificate stands in their place.
-    @Test(.needs(canMount, "it mounts a certificate over the system's, as root"), .timeLimit(.minutes(10)))
+    @Test(
+      .waitsMostly,
+      .needs(canMount, "it mounts a certificate over the system's, as root"),
+      .timeLimit(.minutes(10))
+    )
     func swiftClientBehavesAsTheScenarioSays() async throws {
       try await TestServices.with { services in
         let commands = #"mount --bind "$0" /etc/ssl/certs/ca-certificates.crt; exec "$@""#

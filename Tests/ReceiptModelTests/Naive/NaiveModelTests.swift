@@ -2,7 +2,7 @@ import Testing
 
 @testable import NaiveReceiptModel
 
-/// The oracle alone: small cases of the rules (docs/semantics.md), worked out by hand. The random comparisons
+/// The oracle alone: small cases of the rules (docs/api/semantics.md), worked out by hand. The random comparisons
 /// depend on these answers.
 @Suite("The naive model")
 struct NaiveModelTests {

@@ -1,7 +1,7 @@
 @testable import ReceiptModel
 import Testing
 
-/// Imports as the model decides them (docs/import-export.md).
+/// Imports as the model decides them (docs/api/import-export.md).
 @Suite struct ImportStoryTests {
   /// A shard with one imported channel, at time 1,000,000.
   private final class Story {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import ReceiptModel
 
-/// The character and length ranges of docs/guide-backend.md, written out here independently.
+/// The character and length ranges of docs/guides/backend.md, written out here independently.
 @Suite("Identifiers")
 struct IdentifierTests {
   enum Kind: String, CaseIterable, Sendable {

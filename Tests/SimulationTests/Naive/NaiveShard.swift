@@ -1,5 +1,5 @@
 /// The oracle: the expected content of one shard, in arrays and dictionaries. It is written from rules R1 to R20
-/// (docs/semantics.md), apart from the code that it checks. Each command brings its time.
+/// (docs/api/semantics.md), apart from the code that it checks. Each command brings its time.
 ///
 /// `NaiveModel` of ReceiptModelTests states the same rules a second time, and both stay: this one keeps positions and
 /// decides what a resent command is answered, that one keeps histories and knows no sessions. They are written apart,

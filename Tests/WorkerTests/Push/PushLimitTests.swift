@@ -86,7 +86,7 @@ import Testing
     #expect(await StopSignal().wait(milliseconds: 1))
   }
 
-  /// docs/push-send.md has each metric, and no other.
+  /// docs/api/push-send.md has each metric, and no other.
   @Test func metricsAreDocumented() async throws {
     let metrics = PushMetrics(providers: ["ios"])
     metrics.jobEnded("done")
@@ -103,7 +103,7 @@ import Testing
     let text = String(buffer: buffer)
     #expect(text.contains(#"tidemark_worker_push_devices_total{provider="ios",result="gone"} 1"#), "\(text)")
     #expect(text.contains(#"tidemark_worker_push_provider_paused{provider="ios"} 1"#) && !text.contains("unknown"))
-    let page = try String(contentsOf: packageRoot.appendingPathComponent("docs/push-send.md"), encoding: .utf8)
+    let page = try String(contentsOf: packageRoot.appendingPathComponent("docs/api/push-send.md"), encoding: .utf8)
     func names(_ text: String, _ pattern: Regex<(Substring, Substring)>) -> Set<String> {
       Set(text.matches(of: pattern).map { String($0.output.1) })
     }

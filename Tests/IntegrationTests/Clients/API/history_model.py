@@ -1,4 +1,4 @@
-"""A naive model of the receipt rules (docs/semantics.md), for random_history.py.
+"""A naive model of the receipt rules (docs/api/semantics.md), for random_history.py.
 
 The model is written from the rules alone. It keeps every watermark move in a list and answers each query by scanning
 the lists. It knows nothing of shards, pages, logs or gateways.

@@ -1,8 +1,8 @@
 @_exported import Foundation
 @_exported import FoundationNetworking
 
-// A stand-in for Apple's module of this name, with the declarations that the extension of docs/push-device.md uses. It
-// makes the extension type-check on other systems.
+// A stand-in for Apple's module of this name, with the declarations that the extension of docs/api/push-device.md uses.
+// It makes the extension type-check on other systems.
 
 open class UNNotificationContent: NSObject, @unchecked Sendable {
   open var userInfo: [AnyHashable: Any] { [:] }

@@ -1,4 +1,4 @@
-"""Opens the page of docs/ten-minutes.md as alice and as bob in Chromium, and sees alice's tick turn.
+"""Opens the page of docs/guides/ten-minutes.md as alice and as bob in Chromium, and sees alice's tick turn.
 
 ten_minutes.py <chromium> <address of the page> <certificate> <directory> <address of the gateway>
 
