@@ -141,7 +141,7 @@ let package = Package(
     ),
     .target(name: "CRapidJSON"),
     // Files that the gateway serves, as bytes of the program.
-    .target(name: "CEmbeddedFiles", exclude: ["demo"], linkerSettings: [.linkedLibrary("z")]),
+    .target(name: "CEmbeddedFiles", exclude: ["console", "demo"], linkerSettings: [.linkedLibrary("z")]),
     .target(
       name: "Operations",
       dependencies: [

@@ -1,4 +1,4 @@
-/// Version of Tidemark's three programs, which are released together.
+/// Version of Tidemark's programs, which are released together.
 ///
 /// This is the only definition; CHANGELOG.md's newest section is of this version. The API's own version is in
 /// Proto/openapi.yaml and in its paths. Proto/frames.md has the versions of frames and of the data on disk.

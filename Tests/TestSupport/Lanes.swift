@@ -34,7 +34,7 @@ extension Trait where Self == Lanes {
   /// At most `count` tests of the suite run at the same time.
   package static func lanes(_ count: Int) -> Self { Lanes(semaphore: AsyncSemaphore(count)) }
 
-  /// The lanes of all suites whose tests start the real programs: `TIDEMARK_TEST_LANES`, by default two.
+  /// The lanes of all suites whose tests start the real programs: `TIDEMARK_TEST_LANES`, by default three.
   package static var processLanes: Self { realProcesses }
 
   /// One more of these lanes, for a test of ``processLanes`` that promises latencies and starts many processes. At most
@@ -42,7 +42,7 @@ extension Trait where Self == Lanes {
   package static var secondProcessLane: Self { laneCount > 1 ? realProcesses : .lanes(1) }
 }
 
-private let laneCount = TestRun.number("TIDEMARK_TEST_LANES") ?? 2
+private let laneCount = TestRun.number("TIDEMARK_TEST_LANES") ?? 3
 private let realProcesses = Lanes.lanes(laneCount)
 
 /// Marks a test of ``Lanes/processLanes`` that uses little CPU time and waits for tens of seconds, for example until a

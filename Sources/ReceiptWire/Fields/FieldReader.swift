@@ -66,7 +66,7 @@ package struct FieldReader: ~Escapable {
 
   /// Read a varint of flags, of which only `known` may be set.
   @_lifetime(self: copy self)
-  mutating func flags<Flags: FlagSet>(known: Flags) throws(WireError) -> Flags {
+  mutating func flags<Flags: FlagSet>(known: Flags) throws(WireError) -> Flags where Flags.RawValue == UInt8 {
     guard let rawValue = UInt8(exactly: try varint()), rawValue & ~known.rawValue == 0 else {
       throw .badValue(.flags)
     }
@@ -75,7 +75,7 @@ package struct FieldReader: ~Escapable {
 
   /// Read a byte of flags, of which only `known` may be set.
   @_lifetime(self: copy self)
-  mutating func byteOfFlags<Flags: FlagSet>(known: Flags) throws(WireError) -> Flags {
+  mutating func byteOfFlags<Flags: FlagSet>(known: Flags) throws(WireError) -> Flags where Flags.RawValue == UInt8 {
     let rawValue = try byte()
     guard rawValue & ~known.rawValue == 0 else { throw .badValue(.flags) }
     return Flags(rawValue: rawValue)

@@ -360,7 +360,7 @@ package final class StoreLoop {
   }
 }
 
-/// Whether replies may leave an owner (docs/cluster.md, C4).
+/// Whether replies may leave an owner (docs/cluster-design.md, C4).
 package enum OwnerLease: Sendable {
   /// Replies leave.
   case valid
