@@ -87,7 +87,7 @@ struct KnownNodes {
   }
 
   /// Take a node's map, which came over a connection to `address`.
-  mutating func take(_ map: ShardMap, of index: Int, at address: Address) -> Changes {
+  mutating func receive(_ map: ShardMap, of index: Int, at address: Address) -> Changes {
     guard var entry = entries[index] else { return Changes() }
     var changes = Changes()
     // What this connection has named before is no news: another node may know better since.

@@ -38,7 +38,7 @@ struct ShardRoutes {
   /// Take the map of a node, which names all shards that it owns.
   ///
   /// - Returns: whether the owner of a shard has changed.
-  mutating func take(_ map: ShardMap, of node: Int) -> Bool {
+  mutating func receive(_ map: ShardMap, of node: Int) -> Bool {
     var isOwned = [Bool](repeating: false, count: owners.count)
     var hasChanged = false
     for range in map.owned {

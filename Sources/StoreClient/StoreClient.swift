@@ -408,10 +408,10 @@ extension StoreClient {
   }
 
   /// Take a node's map of its shards.
-  func take(_ map: ShardMap, of node: StoreNode<Delegate>) {
+  func receive(_ map: ShardMap, of node: StoreNode<Delegate>) {
     // A write of this function may fail, and so end a connection: the changes of that come after these.
-    if let change = known?.take(map, of: node.index, at: node.address) { changes.append(change) }
-    if routes?.take(map, of: node.index) == true { routesChanged() }
+    if let change = known?.receive(map, of: node.index, at: node.address) { changes.append(change) }
+    if routes?.receive(map, of: node.index) == true { routesChanged() }
     if let shardCount = routes?.shardCount {
       // No answer follows the map that is about another shard.
       node.table.removeAbandoned { shard in

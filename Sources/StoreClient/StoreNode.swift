@@ -245,7 +245,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
       client?.deliver(failed)
     case .shardMap(let map):
       mapDeadline = nil
-      client?.take(map, of: self)
+      client?.receive(map, of: self)
     case .drain:
       configuration.logger.info("The store is shutting down; waiting for pending replies")
       client?.readinessChanged()

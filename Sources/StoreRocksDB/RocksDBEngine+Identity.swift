@@ -83,7 +83,7 @@ extension RocksDBEngine {
   }
 
   /// Make the directory that of a node; one of another node of the same cluster is refused.
-  package func take(asNode node: NodeID) throws(StorageError) {
+  package func adopt(asNode node: NodeID) throws(StorageError) {
     let store = Self.text(of: identity.store)
     let text = try Self.text(of: "node", directory, in: families, RocksDBReadOptions())
     let stored = text?.split(separator: " ", maxSplits: 1)

@@ -45,8 +45,8 @@ package final class RocksDBStorage: ReopenableStorage {
     }
   }
   /// Make the directory that of a node; one of another node of the same cluster is refused. Requires that it is open.
-  package func take(asNode node: NodeID) throws(StorageError) {
-    try engine.withLockedValue({ $0 })?.take(asNode: node)
+  package func adopt(asNode node: NodeID) throws(StorageError) {
+    try engine.withLockedValue({ $0 })?.adopt(asNode: node)
   }
 
   package var locationFault: String? { directoryIdentity.fault }

@@ -34,7 +34,7 @@ struct EventParser: Sendable {
         ended.append(block)
         block = Block()
       } else {
-        take()
+        addLine()
       }
       line.removeAll(keepingCapacity: true)
       try check()
@@ -48,8 +48,8 @@ struct EventParser: Sendable {
     guard line.count + (block.data?.utf8.count ?? 0) <= bytesMax else { throw BlockTooLong() }
   }
 
-  /// Take a line that is not empty.
-  private mutating func take() {
+  /// Add a line that is not empty to the block.
+  private mutating func addLine() {
     guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > 0 else { return }
     var value = line[(colon + 1)...]
     if value.first == UInt8(ascii: " ") { value.removeFirst() }

@@ -154,7 +154,7 @@ public struct ReadState: Sendable {
   }
 
   /// Take a status from a query's answer, unless an event has told a newer one.
-  mutating func take(_ status: DeliveryStatus, of seq: Int) {
+  mutating func apply(_ status: DeliveryStatus, of seq: Int) {
     if statuses[seq]?.isFresh != true { statuses[seq] = OwnStatus(told: status) }
   }
 
@@ -166,7 +166,7 @@ public struct ReadState: Sendable {
   // MARK: Rows
 
   /// Take the rows of a query.
-  mutating func take(_ rows: [String: Row], isAll: Bool, now: ContinuousClock.Instant) {
+  mutating func apply(_ rows: [String: Row], isAll: Bool, now: ContinuousClock.Instant) {
     if isAll {
       self.rows = rows
       isComplete = true

@@ -84,11 +84,11 @@ public struct Tick: Hashable, Sendable {
     defer { isUpdating = false }
     while isAgain {
       isAgain = false
-      take(await tidemark.readState(place.cid, thread: place.thread))
+      apply(await tidemark.readState(place.cid, thread: place.thread))
     }
   }
 
-  private func take(_ state: ReadState?) {
+  private func apply(_ state: ReadState?) {
     var changed: Set<String> = []
     for message in messages {
       guard let id = message.id else { continue }

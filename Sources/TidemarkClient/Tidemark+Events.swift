@@ -2,13 +2,13 @@ import Foundation
 
 extension Tidemark {
   /// Take an event of the stream; nil: one that this version cannot read.
-  func take(_ event: Event?) {
+  func apply(_ event: Event?) {
     guard !isClosed else { return }
     guard let event, event.type != "stream.reset" else {
       needsBasics = true
       return reloadAll()
     }
-    if let totals = event.totals { return take(totals) }
+    if let totals = event.totals { return apply(totals) }
     if let receipt = event.receipt { return hub.emit(.receipt(receipt)) }
     guard let cid = event.cid, let place = event.place else { return }
     let channel = Place(cid: cid)

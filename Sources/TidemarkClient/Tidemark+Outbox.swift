@@ -274,7 +274,7 @@ extension Tidemark {
     switch mark.kind {
     case .read:
       let body = MarkBody(messageID: mark.id, thread: mark.thread, epoch: mark.epoch)
-      takeOwn(try await requests.json("POST", Path.channel(mark.cid ?? "") + "/read", body), of: mark)
+      applyOwn(try await requests.json("POST", Path.channel(mark.cid ?? "") + "/read", body), of: mark)
       return []
     case .unread:
       try await performUnread(stored)
@@ -292,7 +292,7 @@ extension Tidemark {
     let mark = stored.mark
     let body = MarkBody(messageID: mark.id, timestamp: mark.timestamp, thread: mark.thread, epoch: mark.epoch)
     let answer: OwnRowAnswer = try await requests.json("POST", Path.channel(mark.cid ?? "") + "/unread", body)
-    takeOwn(answer, of: mark)
+    applyOwn(answer, of: mark)
     guard let place = mark.place, let epoch = answer.read.row.unreadEpoch else { return }
     ownEpochs[place] = epoch
     // Reads that were made after it know of it, also those that were made while it was sent.
@@ -338,9 +338,9 @@ extension Tidemark {
     return [FailedMark(key: stored.key, mark: rest, error: again)]
   }
 
-  private func takeOwn(_ answer: OwnRowAnswer, of mark: Mark) {
+  private func applyOwn(_ answer: OwnRowAnswer, of mark: Mark) {
     guard let entry = mark.place.flatMap({ entries[$0] }) else { return }
-    entry.state.take([answer.read.user: answer.read.row], isAll: false, now: .now)
+    entry.state.apply([answer.read.user: answer.read.row], isAll: false, now: .now)
     // Messages that came meanwhile may be in the counts or not.
     need(.ownRow, of: entry)
     changed(entry)

@@ -204,7 +204,7 @@ extension Tidemark {
         rows.merge(Self.byUser(page.read)) { _, newer in newer }
         cursor = page.next
       } while cursor != nil
-      entry.state.take(rows, isAll: true, now: .now)
+      entry.state.apply(rows, isAll: true, now: .now)
     }
     try await loadStatuses(entry)
   }
@@ -213,7 +213,7 @@ extension Tidemark {
   func loadOwn(_ entry: PlaceEntry) async throws {
     try await querying([entry]) {
       let rows = Self.byUser(try await page(entry.state.place, "limit=1").read)
-      entry.state.take(rows.filter { $0.key == user }, isAll: false, now: .now)
+      entry.state.apply(rows.filter { $0.key == user }, isAll: false, now: .now)
     }
   }
 
@@ -227,7 +227,7 @@ extension Tidemark {
       )
       for (entry, channel) in zip(queried, answer.states) {
         if let rows = channel.read {
-          entry.state.take(Self.byUser(rows), isAll: false, now: .now)
+          entry.state.apply(Self.byUser(rows), isAll: false, now: .now)
         } else {
           missed(entry, .ofEntry(channel.code ?? "internal_error"))
         }
@@ -253,7 +253,7 @@ extension Tidemark {
           read: status.readEvents ?? true,
           delivered: status.deliveryEvents ?? true
         )
-        entry.state.take(told, of: seq)
+        entry.state.apply(told, of: seq)
       }
     }
     changed(entry)
@@ -286,17 +286,17 @@ extension Tidemark {
   /// Load totals and settings, which other devices may change too.
   func loadBasics() async throws {
     let path = Path.user(user)
-    take(try await requests.json("GET", path) as SettingsAnswer)
-    take(try await requests.json("GET", path + "/unread?limit=1") as Totals)
+    apply(try await requests.json("GET", path) as SettingsAnswer)
+    apply(try await requests.json("GET", path + "/unread?limit=1") as Totals)
     finishStart(.success(()))
     flush()
   }
 
-  private func take(_ answer: SettingsAnswer) {
+  private func apply(_ answer: SettingsAnswer) {
     showsDeliveries = answer.settings?.deliveryReceipts?.enabled != false
   }
 
-  func take(_ totals: Totals) {
+  func apply(_ totals: Totals) {
     self.totals = totals
     hub.emit(.totals(totals))
   }
@@ -309,7 +309,7 @@ extension Tidemark {
       readReceipts: read.map(Switch.init),
       deliveryReceipts: delivered.map(Switch.init)
     )
-    take(try await requests.json("PUT", Path.user(user), SettingsBody(privacySettings: settings)) as SettingsAnswer)
+    apply(try await requests.json("PUT", Path.user(user), SettingsBody(privacySettings: settings)) as SettingsAnswer)
   }
 
   /// A place could not be loaded: it is dropped if there is no such channel, else it is loaded later.

@@ -166,7 +166,7 @@ public actor Tidemark {
       random: random,
       callbacks: EventStream.Callbacks(
         opened: { [weak self] isResumed in await self?.opened(isResumed: isResumed) },
-        event: { [weak self] event in await self?.take(event) },
+        event: { [weak self] event in await self?.apply(event) },
         lost: { [weak self] error in await self?.lost(error) ?? false }
       )
     )

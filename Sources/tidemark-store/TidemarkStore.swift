@@ -331,7 +331,7 @@ struct TidemarkStore: AsyncParsableCommand {
           """
         )
       }
-      do throws(StorageError) { try storage.take(asNode: cluster.settings.node) } catch {
+      do throws(StorageError) { try storage.adopt(asNode: cluster.settings.node) } catch {
         throw SettingsError(error.description)
       }
     }

@@ -87,7 +87,7 @@ final class ClusterOracle {
     if let last = history.records.dropLast().last, record.key < last.key {
       fault(group, "C12: record \(expected) has key \(record.key.rawValue) after \(last.key.rawValue)")
     }
-    guard let payload = try? history.assembly.take(record) else { return }
+    guard let payload = try? history.assembly.add(record) else { return }
     let content = content(payload, record.key, group)
     for (shard, time) in content.times {
       if time < history.times[shard] ?? 0 { fault(group, "C11: the time of shard \(shard.rawValue) falls") }

@@ -33,7 +33,7 @@ import Testing
     var assembly = CommitAssembly()
     for (index, record) in Self.records(split).enumerated() {
       let isLast = index == records - 1
-      let assembled = try assembly.take(record)
+      let assembled = try assembly.add(record)
       #expect(assembled == (isLast ? payload : nil))
       #expect(assembly.isWithinCommit == !isLast)
     }
@@ -46,7 +46,7 @@ import Testing
       .init(kind: .part, payload: [1, 2]), .init(kind: .part, payload: [3]),
       .init(kind: .claim(by: NodeID(2)), payload: []), .init(payload: [4]),
     ])
-    #expect(try records.map { try assembly.take($0) } == [nil, nil, nil, [4]])
+    #expect(try records.map { try assembly.add($0) } == [nil, nil, nil, [4]])
   }
 
   @Test("alive, release and purge records are no commits") func otherRecordsAreNoCommits() throws {
@@ -54,7 +54,7 @@ import Testing
     let records = Self.records([
       .init(kind: .alive), .init(kind: .release(to: NodeID(2))), .init(kind: .purge(first: .zero)),
     ])
-    #expect(try records.map { try assembly.take($0) } == [nil, nil, nil])
+    #expect(try records.map { try assembly.add($0) } == [nil, nil, nil])
     #expect(!assembly.isWithinCommit)
   }
 }

@@ -471,7 +471,7 @@ import Testing
 
     /// Take a node's map of ranges (first, count, epoch); return whether an owner has changed.
     func take(_ node: Int, _ ranges: (UInt16, UInt16, UInt64)...) -> Bool {
-      routes.take(ShardMap(owned: ranges.map { .init(first: $0.0, count: $0.1, epoch: $0.2) }, node: 1), of: node)
+      routes.receive(ShardMap(owned: ranges.map { .init(first: $0.0, count: $0.1, epoch: $0.2) }, node: 1), of: node)
     }
 
     func remove(_ node: Int) -> Bool { routes.remove(node) }
@@ -482,45 +482,45 @@ import Testing
   @Test func mapsOfNodesAreMerged() {
     let routes = Player()
     #expect(routes.unownedCount == 4)
-    #expect(routes.take(0, (0, 2, 1)))
-    #expect(routes.take(1, (2, 2, 7)))
+    #expect(routes.receive(0, (0, 2, 1)))
+    #expect(routes.receive(1, (2, 2, 7)))
     #expect(routes.owners == [0, 0, 1, 1])
-    #expect(!routes.take(1, (2, 2, 7)), "the same map again")
-    #expect(routes.take(2, (1, 1, 2)))
+    #expect(!routes.receive(1, (2, 2, 7)), "the same map again")
+    #expect(routes.receive(2, (1, 1, 2)))
     #expect(routes.owners == [0, 2, 1, 1])
-    #expect(!routes.take(0, (0, 2, 1)), "the older claim of shard 1")
-    #expect(routes.take(1))
+    #expect(!routes.receive(0, (0, 2, 1)), "the older claim of shard 1")
+    #expect(routes.receive(1))
     #expect(routes.owners == [0, 2, nil, nil])
     #expect(routes.unownedCount == 2)
   }
 
   @Test func refusalRemovesTheOwnerUntilItsNextMap() {
     let routes = Player()
-    #expect(routes.take(1, (0, 4, 3)))
+    #expect(routes.receive(1, (0, 4, 3)))
     #expect(!routes.refused(2, by: 0), "of a node that is not the owner")
     #expect(routes.refused(2, by: 1))
     #expect(!routes.refused(2, by: 1))
     #expect(routes.owners == [1, 1, nil, 1])
-    #expect(routes.take(1, (0, 4, 3)))
+    #expect(routes.receive(1, (0, 4, 3)))
     #expect(routes.owners == [1, 1, 1, 1])
   }
 
   @Test func removedNodeOwnsNothing() {
     let routes = Player()
-    #expect(routes.take(0, (0, 1, 1)))
-    #expect(routes.take(1, (1, 2, 3)))
+    #expect(routes.receive(0, (0, 1, 1)))
+    #expect(routes.receive(1, (1, 2, 3)))
     #expect(routes.remove(1) && !routes.remove(1))
     #expect(routes.owners == [0, nil, nil, nil])
-    #expect(!routes.take(2, (1, 1, 2)), "older than the claim of the removed node")
-    #expect(routes.take(2, (1, 2, 3)), "the same claim behind another address")
+    #expect(!routes.receive(2, (1, 1, 2)), "older than the claim of the removed node")
+    #expect(routes.receive(2, (1, 2, 3)), "the same claim behind another address")
     #expect(routes.owners == [0, 2, 2, nil])
   }
 
   @Test func shardsThatDoNotExistAreIgnored() {
     let routes = Player()
-    #expect(!routes.take(0, (4, 100, 9)))
+    #expect(!routes.receive(0, (4, 100, 9)))
     #expect(!routes.refused(4, by: 0))
-    #expect(routes.take(0, (0, 4, 1)))
+    #expect(routes.receive(0, (0, 4, 1)))
     #expect(routes.owner(of: 400) == 0)
   }
 }

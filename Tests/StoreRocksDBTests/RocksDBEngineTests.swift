@@ -47,17 +47,17 @@ struct RocksDBEngineTests {
   func directoryIsOneNodes() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    try engine.take(asNode: NodeID(2))
+    try engine.adopt(asNode: NodeID(2))
     engine.close()
     engine = try directory.open()
-    try engine.take(asNode: NodeID(2))
-    let error = #expect(throws: StorageError.self) { try engine.take(asNode: NodeID(3)) }
+    try engine.adopt(asNode: NodeID(2))
+    let error = #expect(throws: StorageError.self) { try engine.adopt(asNode: NodeID(3)) }
     #expect(error?.description.contains("is that of node 2: give --node 2, or an empty directory") == true)
     // Another cluster's nodes have numbers of their own.
     try engine.adopt(store: SessionID(high: 7, low: 9), [])
     engine.close()
     engine = try directory.open()
-    try engine.take(asNode: NodeID(3))
+    try engine.adopt(asNode: NodeID(3))
     engine.close()
   }
 

@@ -186,7 +186,7 @@ final class FeedConsumersPart: GatewayPart {
 
   func completed(_ index: SlotIndex, _ shard: UInt16, with result: StoreResult) {
     guard let job = requests[index] else { return }
-    job.take(result, on: loop) { kind, payload throws(WireError) in
+    job.receive(result, on: loop) { kind, payload throws(WireError) in
       switch kind {
       case .putConsumer: if try FlagReply(payload).isSet { job.isCreated = true }
       case .listConsumers: job.replies.append((shard, try ConsumersReply(payload)))

@@ -45,7 +45,7 @@ class ShardRequest {
   /// Take a shard's answer.
   ///
   /// - Parameter body: reads a reply.
-  final func take(
+  final func receive(
     _ result: StoreResult,
     on loop: GatewayLoop,
     _ body: (FrameKind, RawSpan) throws(WireError) -> Void

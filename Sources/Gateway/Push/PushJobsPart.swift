@@ -199,14 +199,14 @@ final class PushJobsPart: GatewayPart {
 
   func completed(_ index: SlotIndex, _ shard: UInt16, with result: StoreResult) {
     guard let job = requests[index] else { return }
-    job.take(result, on: loop) { kind, payload throws(WireError) in
-      try take(kind, payload, ShardID(shard), of: job)
+    job.receive(result, on: loop) { kind, payload throws(WireError) in
+      try receive(kind, payload, ShardID(shard), of: job)
       job.replyCount += 1
     }
     close(job, index)
   }
 
-  private func take(
+  private func receive(
     _ kind: FrameKind,
     _ payload: RawSpan,
     _ shard: ShardID,

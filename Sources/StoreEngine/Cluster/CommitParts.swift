@@ -29,7 +29,7 @@ package struct CommitAssembly: Sendable {
   /// Take the next record; return the payload of the commit that it ends, if it does.
   ///
   /// - Throws: if the parts exceed every commit.
-  package mutating func take(_ record: GroupRecord) throws(WireError) -> [UInt8]? {
+  package mutating func add(_ record: GroupRecord) throws(WireError) -> [UInt8]? {
     switch record.kind {
     case .part:
       guard parts.count + record.payload.count <= Self.payloadBytesMax else { throw .badValue(.count) }

@@ -494,7 +494,7 @@ package final class GroupReplica {
     do throws(FollowError) {
       let batches: [CommitGroup.Batch]
       do throws(WireError) {
-        let sealed = try assembly.take(record)
+        let sealed = try assembly.add(record)
         keys.applied(record, at: driver.bootTime, ownership.limits)
         guard !assembly.isWithinCommit else { return }
         applied = LogCursor(after: record)

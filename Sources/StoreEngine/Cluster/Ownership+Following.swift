@@ -105,7 +105,7 @@ extension Ownership {
       }
       state = .following(following)
       return fetchSnapshot(.keyDestroyed(key))
-    case .recordsFollowed(let records): return take(records, following, at: now)
+    case .recordsFollowed(let records): return receive(records, following, at: now)
     case .followEnded:
       guard case .watching = following.intake else { return [] }
       return read(following, at: now)
@@ -208,7 +208,7 @@ extension Ownership {
     actions += fetchSnapshot(.diverged(at: applied.position))
   }
 
-  private mutating func take(_ records: [GroupRecord], _ following: Following, at now: BootTime) -> [Action] {
+  private mutating func receive(_ records: [GroupRecord], _ following: Following, at now: BootTime) -> [Action] {
     var following = following
     var actions: [Action] = []
     let continues = apply(records, to: &following, at: now, &actions)
@@ -313,7 +313,7 @@ extension Ownership {
       guard records.contains(where: { $0.position == record.position && $0 != record }) else { return [] }
       let actions = follow(from: claiming.applied, isVerified: true, owner: claiming.replaced, at: now)
       guard case .following(let following) = state else { return actions }
-      return take(records, following, at: now) + actions
+      return receive(records, following, at: now) + actions
     case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported,
       .leaveRequested, .refusalChanged:
       return []

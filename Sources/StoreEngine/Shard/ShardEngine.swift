@@ -88,14 +88,14 @@ final class ShardEngine {
   /// - Parameters:
   ///   - slot: the effects' channel; nil if they create it, or are all on the shard.
   ///   - session: session of the command that was decided; nil if it was none.
-  ///   - isTold: whether subscribers and the feed receive the change; false for an import.
+  ///   - isPublished: whether subscribers and the feed receive the change; false for an import.
   /// - Returns: the slot of the effects' channel; a new slot if the effects created the channel.
   @discardableResult
   func applyEffects(
     _ effects: [Effect],
     to slot: ChannelSlot?,
     session: Int32? = nil,
-    isTold: Bool = true
+    isPublished: Bool = true
   ) -> ChannelSlot? {
     var slot = slot
     let index = log.openBatchIndex
@@ -103,12 +103,12 @@ final class ShardEngine {
     var changesMessageCounts = false
     var hasWideIDs = false
     let beginsBatch = !log.hasOpenBatch
-    let isFed = feed.isOn && isTold
-    if isFed { feed.beginCommand() }
-    defer { if isFed { feed.endCommand() } }
+    let recordsFeed = feed.isOn && isPublished
+    if recordsFeed { feed.beginCommand() }
+    defer { if recordsFeed { feed.endCommand() } }
     for effect in effects {
-      if !events.isUnwatched, isTold { events.record(effect, slot) }
-      if isFed { feed.record(effect, slot) }
+      if !events.isUnwatched, isPublished { events.record(effect, slot) }
+      if recordsFeed { feed.record(effect, slot) }
       if isFirstWideID(effect) { hasWideIDs = true }
       switch effect {
       case .channel(let number, let effect):

@@ -117,7 +117,7 @@ extension ShardEngine {
 
   private func applyImported(_ effects: [Effect], to slot: ChannelSlot?, _ session: Int32) {
     guard !effects.isEmpty else { return }
-    applyEffects(effects, to: slot, session: session, isTold: false)
+    applyEffects(effects, to: slot, session: session, isPublished: false)
   }
 
   // MARK: Validation

@@ -11,7 +11,7 @@ final class BackupFrames {
   private let backups: BackupServer
   private let owner: BackupOwnership.Owner
   private let eventLoop: any EventLoop
-  private let replies: TransferReplies
+  private let replies: PartReplies
 
   /// - Parameter write: writes to the connection.
   init(backups: BackupServer, eventLoop: any EventLoop, write: @escaping (ByteBuffer) -> Void) {
@@ -19,7 +19,7 @@ final class BackupFrames {
     self.eventLoop = eventLoop
     let owner = backups.makeOwner()
     self.owner = owner
-    replies = TransferReplies(
+    replies = PartReplies(
       eventLoop: eventLoop,
       silenceMax: Self.silenceMax,
       timedOut: { backups.end(owner, reason: "its client was silent") },
@@ -31,7 +31,7 @@ final class BackupFrames {
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ serving: ServingState) throws(WireError) {
     guard replies.unanswered < BackupLimits.inFlightMax else {
       let detail = "at most \(BackupLimits.inFlightMax) requests of a backup at once"
-      return replies.refuse(header, TransferRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 100))
+      return replies.refuse(header, PartRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 100))
     }
     let bound = NIOLoopBound(replies, eventLoop: eventLoop)
     let eventLoop = eventLoop
@@ -63,7 +63,7 @@ final class BackupFrames {
       try FieldReader(payload).end()
       replies.begin()
       backups.end(owner, reason: "done") {
-        eventLoop.execute { bound.value.reply(header, Result<Void, TransferRefusal>.success(())) { _, _ in } }
+        eventLoop.execute { bound.value.reply(header, Result<Void, PartRefusal>.success(())) { _, _ in } }
       }
     default: throw .unknownKind(header.kind.rawValue)
     }

@@ -56,12 +56,12 @@ final class BackupServer: Sendable {
 
   // MARK: Requests; answers arrive on any thread
 
-  typealias Completion<Value> = @Sendable (Result<Value, TransferRefusal>) -> Void
+  typealias Completion<Value> = @Sendable (Result<Value, PartRefusal>) -> Void
 
   /// Make the checkpoint. It contains everything that is acknowledged now: a node that follows catches up first.
   func begin(_ owner: BackupOwnership.Owner, _ hosts: [LoopHost], _ completion: @escaping Completion<BackupContents>) {
     guard state.withLockedValue({ $0.turn.begin(owner) }) else {
-      return completion(.failure(TransferRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
+      return completion(.failure(PartRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
     }
     let time = clock.now()
     let indexes = hosts.map { host in
@@ -75,7 +75,7 @@ final class BackupServer: Sendable {
       let parts: [[(shard: ShardID, index: LogIndex)]]
       switch result {
       case .success(let read): parts = read
-      case .failure(let refusal as TransferRefusal): return made(.failure(refusal), completion)
+      case .failure(let refusal as PartRefusal): return made(.failure(refusal), completion)
       case .failure: return made(.failure(Self.unavailable), completion)
       }
       let indexes = parts.flatMap { $0 }.sorted { $0.shard.rawValue < $1.shard.rawValue }.map(\.index)
@@ -92,7 +92,7 @@ final class BackupServer: Sendable {
       checkpoint = try storage.makeCheckpoint()
     } catch {
       logger.error("A checkpoint for a backup cannot be made", metadata: ["error": "\(error)"])
-      return made(.failure(TransferRefusal(code: .backupFailed, detail: "\(error)")), completion)
+      return made(.failure(PartRefusal(code: .backupFailed, detail: "\(error)")), completion)
     }
     let files = checkpoint.files.map { BackupContents.File(name: $0.name, size: $0.size) }
     let contents = BackupContents(store: store, time: time, indexes: indexes, files: files)
@@ -100,7 +100,7 @@ final class BackupServer: Sendable {
   }
 
   private func made(
-    _ result: Result<(any StorageCheckpoint, BackupContents), TransferRefusal>,
+    _ result: Result<(any StorageCheckpoint, BackupContents), PartRefusal>,
     _ completion: Completion<BackupContents>
   ) {
     let checkpoint = try? result.get().0
@@ -156,18 +156,18 @@ final class BackupServer: Sendable {
   ) {
     thread.submit { [self] _ in
       guard let checkpoint = state.withLockedValue({ $0.turn.checkpoint(of: owner) }) else {
-        return completion(.failure(TransferRefusal(code: .backupNotFound, detail: Self.notFound)))
+        return completion(.failure(PartRefusal(code: .backupNotFound, detail: Self.notFound)))
       }
       guard part.file < checkpoint.files.count, part.count >= 1, part.count <= countMax,
         case let size = checkpoint.files[Int(part.file)].size, part.offset <= size, part.count <= size - part.offset
       else {
         let detail = "file: one of \(checkpoint.files.count); offset and count: within it, at most \(countMax)"
-        return completion(.failure(TransferRefusal(code: .invalidField, detail: detail)))
+        return completion(.failure(PartRefusal(code: .invalidField, detail: detail)))
       }
       do throws(StorageError) {
         completion(.success(try body(checkpoint)))
       } catch {
-        completion(.failure(TransferRefusal(code: .backupFailed, detail: "\(error)")))
+        completion(.failure(PartRefusal(code: .backupFailed, detail: "\(error)")))
       }
     }
   }
@@ -192,7 +192,7 @@ final class BackupServer: Sendable {
 
   private static let oneAtATime = "another backup of this store is in progress; try again when it has ended"
   private static let notFound = "this connection has begun no backup, or it was silent for too long"
-  private static let unavailable = TransferRefusal(
+  private static let unavailable = PartRefusal(
     code: .unavailable,
     detail: "the store is loading its data; try again",
     retryAfterMilliseconds: 500

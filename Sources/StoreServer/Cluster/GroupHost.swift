@@ -199,18 +199,18 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private static let catchUpInterval = TimeAmount.milliseconds(50)
   private static let catchUpChecksMax = 200
 
-  /// Return when local storage has all records that the shared log has now. Fails with a ``TransferRefusal`` if this
+  /// Return when local storage has all records that the shared log has now. Fails with a ``PartRefusal`` if this
   /// node does not keep the group, or does not catch up within 10 s.
   func catchUp() -> EventLoopFuture<Void> {
     let promise = host.eventLoop.makePromise(of: Void.self)
     guard let replica, replica.isMember == true, joiningAt == nil else {
       let detail = "this node does not keep all groups: back up one that does (tidemark cluster status)"
-      promise.fail(TransferRefusal(code: .backupFailed, detail: detail))
+      promise.fail(PartRefusal(code: .backupFailed, detail: detail))
       return promise.futureResult
     }
     link.log.ends(of: [replica.group]) { [weak host] ends in
       guard let cluster = host?.cluster, let end = ends?.first else {
-        return promise.fail(TransferRefusal(code: .backupFailed, detail: "the shared log does not answer"))
+        return promise.fail(PartRefusal(code: .backupFailed, detail: "the shared log does not answer"))
       }
       cluster.awaitStored(end.last, Self.catchUpChecksMax, promise)
     }
@@ -220,7 +220,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private func awaitStored(_ position: RecordPosition, _ checks: Int, _ promise: EventLoopPromise<Void>) {
     guard let replica, checks > 0 else {
       let detail = "this node lags behind the shared log: try again, or another node"
-      return promise.fail(TransferRefusal(code: .backupFailed, detail: detail))
+      return promise.fail(PartRefusal(code: .backupFailed, detail: detail))
     }
     guard replica.storedCursor.position < position else { return promise.succeed() }
     host.eventLoop.assumeIsolated().scheduleTask(in: Self.catchUpInterval) { [weak host] in

@@ -13,7 +13,7 @@ final class SnapshotFrames {
   private let eventLoop: any EventLoop
   /// Whether the connection may carry users' data in plain text: it has TLS, or does not leave the machine.
   private let isProtected: Bool
-  private let replies: TransferReplies
+  private let replies: PartReplies
 
   /// - Parameters:
   ///   - isTLS: whether the connection has TLS.
@@ -31,7 +31,7 @@ final class SnapshotFrames {
     isProtected = isTLS || peer.flatMap { PeerAddress($0) }?.isLoopback == true
     let owner = snapshots.makeOwner()
     self.owner = owner
-    replies = TransferReplies(
+    replies = PartReplies(
       eventLoop: eventLoop,
       silenceMax: Self.silenceMax,
       timedOut: { snapshots.end(owner, reason: "the other node was silent") },
@@ -44,12 +44,12 @@ final class SnapshotFrames {
     guard isProtected else {
       return replies.refuse(
         header,
-        TransferRefusal(code: .unavailable, detail: "snapshots and record keys need TLS between nodes")
+        PartRefusal(code: .unavailable, detail: "snapshots and record keys need TLS between nodes")
       )
     }
     guard replies.unanswered == 0 else {
       let detail = "one request at a time"
-      return replies.refuse(header, TransferRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 100))
+      return replies.refuse(header, PartRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 100))
     }
     let bound = NIOLoopBound(replies, eventLoop: eventLoop)
     let eventLoop = eventLoop

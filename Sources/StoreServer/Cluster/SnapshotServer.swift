@@ -67,7 +67,7 @@ final class SnapshotServer: Sendable {
 
   // MARK: Requests; answers arrive on any thread
 
-  typealias Completion<Value> = @Sendable (Result<Value, TransferRefusal>) -> Void
+  typealias Completion<Value> = @Sendable (Result<Value, PartRefusal>) -> Void
 
   /// Make a snapshot of a group.
   func begin(
@@ -95,9 +95,9 @@ final class SnapshotServer: Sendable {
     thread.submit { [self] _ in
       guard state.withLockedValue({ $0.open == nil }) else {
         let detail = "this node is giving a snapshot to another node"
-        return completion(.failure(TransferRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 1_000)))
+        return completion(.failure(PartRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 1_000)))
       }
-      completion(Result { () throws(TransferRefusal) in try make(owner, request, serving) })
+      completion(Result { () throws(PartRefusal) in try make(owner, request, serving) })
     }
   }
 
@@ -105,14 +105,14 @@ final class SnapshotServer: Sendable {
     _ owner: Owner,
     _ request: SnapshotRequest,
     _ serving: ServingState.Serving?
-  ) throws(TransferRefusal) -> SnapshotHead {
+  ) throws(PartRefusal) -> SnapshotHead {
     let index = Int(request.group)
     guard let serving else { throw Self.unavailable("the node is loading its data") }
     guard index < serving.hosts.count, request.shards.upperBound <= serving.hostOfShard.count,
       serving.hostOfShard.indices.allSatisfy({
         request.shards.contains(UInt16($0)) == (Int(serving.hostOfShard[$0]) == index)
       })
-    else { throw TransferRefusal(code: .invalidField, detail: "group \(index) has other shards here") }
+    else { throw PartRefusal(code: .invalidField, detail: "group \(index) has other shards here") }
     guard request.asksOwner || !serving.isServed(index) else {
       throw Self.unavailable("the node owns the group: ask a follower first")
     }
@@ -164,11 +164,11 @@ final class SnapshotServer: Sendable {
     thread.submit { [self] _ in
       guard var open = state.withLockedValue({ $0.open }), open.owner == owner else {
         let detail = "this connection has begun no snapshot, or it was silent for too long"
-        return completion(.failure(TransferRefusal(code: .backupNotFound, detail: detail)))
+        return completion(.failure(PartRefusal(code: .backupNotFound, detail: detail)))
       }
       guard !open.isTooOld(at: .now()) else {
         close(owner, reason: "it took too long")
-        return completion(.failure(TransferRefusal(code: .backupNotFound, detail: "the snapshot took too long")))
+        return completion(.failure(PartRefusal(code: .backupNotFound, detail: "the snapshot took too long")))
       }
       do throws(StorageError) {
         let part = try open.nextPart()
@@ -197,7 +197,7 @@ final class SnapshotServer: Sendable {
     logger.notice("A snapshot has ended", metadata: ["reason": "\(reason)", "bytes": "\(ended.total)"])
   }
 
-  private static func unavailable(_ detail: String) -> TransferRefusal {
-    TransferRefusal(code: .unavailable, detail: detail, retryAfterMilliseconds: 1_000)
+  private static func unavailable(_ detail: String) -> PartRefusal {
+    PartRefusal(code: .unavailable, detail: detail, retryAfterMilliseconds: 1_000)
   }
 }

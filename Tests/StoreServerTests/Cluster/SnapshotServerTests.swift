@@ -174,7 +174,7 @@ import Testing
       if row.before == .theEndOfItsOwnSnapshot { Self.server.end(owner, reason: "silence") }
       let serving = row.serving == .groups ? harness.serving.current() : nil
       let result = try Self.result(of: row.request, by: owner, serving)
-      let refusal = #expect(throws: TransferRefusal.self, "\(row.name)") { try result.get() }
+      let refusal = #expect(throws: PartRefusal.self, "\(row.name)") { try result.get() }
       #expect(refusal?.code == row.code, "\(row.name)")
       #expect(refusal?.detail == row.detail, "\(row.name)")
       Self.server.end(first, reason: "the test has ended")
@@ -198,10 +198,10 @@ import Testing
     of request: Request,
     by owner: SnapshotServer.Owner,
     _ serving: ServingState.Serving?
-  ) throws -> Result<Void, TransferRefusal> {
-    let answer = NIOLockedValueBox<Result<Void, TransferRefusal>?>(nil)
+  ) throws -> Result<Void, PartRefusal> {
+    let answer = NIOLockedValueBox<Result<Void, PartRefusal>?>(nil)
     let isAnswered = ConditionLock(value: false)
-    let complete = { @Sendable (result: Result<Void, TransferRefusal>) in
+    let complete = { @Sendable (result: Result<Void, PartRefusal>) in
       answer.withLockedValue { $0 = result }
       isAnswered.lock()
       isAnswered.unlock(withValue: true)

@@ -148,10 +148,10 @@ enum EventJSON {
     buffer.writeStaticString("}")
     let (read, delivered): (MessageEventFields.Flags, MessageEventFields.Flags) =
       form == .messageNewOwn ? (.read, .delivered) : (.readShown, .deliveredShown)
-    let isTold = form != .messageNewPlain
+    let saysMoves = form != .messageNewPlain
     buffer.name("moves_position")
-    buffer.writeStaticString(isTold && event.flags.contains(read) ? "{\"read\":true" : "{\"read\":false")
-    buffer.member("delivered", isTold && event.flags.contains(delivered))
+    buffer.writeStaticString(saysMoves && event.flags.contains(read) ? "{\"read\":true" : "{\"read\":false")
+    buffer.member("delivered", saysMoves && event.flags.contains(delivered))
     buffer.writeStaticString("}")
     buffer.thread(event.thread)
   }

@@ -8,7 +8,7 @@ import Testing
 @testable import StoreServer
 
 /// The replies of a transfer, its timeout, and the connections that a snapshot may use.
-@Suite struct TransferRepliesTests {
+@Suite struct PartRepliesTests {
   private final class Written {
     var frames: [ByteBuffer] = []
   }
@@ -21,7 +21,7 @@ import Testing
     let loop = EmbeddedEventLoop()
     let timeouts = Timeouts()
     let written = Written()
-    let replies = TransferReplies(
+    let replies = PartReplies(
       eventLoop: loop,
       silenceMax: .seconds(30),
       timedOut: { timeouts.count.withLock { $0 += 1 } },
@@ -49,7 +49,7 @@ import Testing
   @Test func closeStopsTheTimeout() throws {
     let loop = EmbeddedEventLoop()
     let timeouts = Timeouts()
-    let replies = TransferReplies(
+    let replies = PartReplies(
       eventLoop: loop,
       silenceMax: .seconds(30),
       timedOut: { timeouts.count.withLock { $0 += 1 } },

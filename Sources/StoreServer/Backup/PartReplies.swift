@@ -3,7 +3,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// Refusal of a request for a backup or a snapshot.
-struct TransferRefusal: Error {
+struct PartRefusal: Error {
   var code: ErrorCode
   var detail: String
   var retryAfterMilliseconds: UInt32 = 0
@@ -11,7 +11,7 @@ struct TransferRefusal: Error {
 
 /// Replies to one connection's requests for a backup or a snapshot: counts what is unanswered, and ends the transfer
 /// when the other side is silent for too long.
-final class TransferReplies {
+final class PartReplies {
   private let eventLoop: any EventLoop
   private let silenceMax: TimeAmount
   /// Ends the transfer.
@@ -42,7 +42,7 @@ final class TransferReplies {
   /// Answer a request with the fields of its reply, or refuse it.
   func reply<Value>(
     _ header: FrameHeader,
-    _ result: Result<Value, TransferRefusal>,
+    _ result: Result<Value, PartRefusal>,
     _ fields: (Value, inout ByteBuffer) -> Void
   ) {
     unanswered -= 1
@@ -57,7 +57,7 @@ final class TransferReplies {
   }
 
   /// Refuse a request that was not counted.
-  func refuse(_ header: FrameHeader, _ refusal: TransferRefusal) {
+  func refuse(_ header: FrameHeader, _ refusal: PartRefusal) {
     var buffer = ByteBuffer()
     buffer.writeError(
       refusal.code,
