@@ -50,8 +50,9 @@ extension FrameRoundTripTests {
       }
       buffer.writeRecords(records)
     },
-    .request(.listStoredChannels) { reader, _, buffer in
+    .request(.listStoredChannels, .listUsers) { reader, vector, buffer in
       let fields = try ListStoredRequest(&reader)
+      #expect([fields.after, fields.limit] == ["after", "limit"].map { vector.fields.number($0) })
       buffer.writeListStored(after: fields.after, limit: Int(fields.limit))
     },
     .request(.exportChannel) { reader, vector, buffer in
@@ -62,8 +63,24 @@ extension FrameRoundTripTests {
     .reply(.importMessages, .importMembers, .importAcknowledgements) { payload, vector, buffer in
       let codes = try ImportReply(payload).codes
       #expect(codes.map(UInt64.init) == vector.fields.list("codes").map { $0.number("code") })
-      buffer.writeVarint(codes.count)
-      for code in codes { buffer.writeVarint(UInt64(code)) }
+      let areKnown = codes.allSatisfy { $0 == 0 || ErrorCode(rawValue: $0) != nil }
+      if areKnown {
+        buffer.writeImportReply(codes.map { ErrorCode(rawValue: $0) })
+      } else {
+        // Codes of later versions are read, but not written.
+        buffer.writeVarint(codes.count)
+        for code in codes { buffer.writeVarint(UInt64(code)) }
+      }
+    },
+    .reply(.listUsers) { payload, vector, buffer in
+      let reply = try ListUsersReply(payload)
+      let expected = vector.fields.list("users")
+      #expect(reply.users.count == expected.count)
+      for (settings, fields) in zip(reply.users, expected) { expect(settings, fields) }
+      #expect(reply.next == vector.fields.optional("next"))
+      buffer.writeVarint(reply.users.count)
+      for settings in reply.users { buffer.writeUserSettings(settings) }
+      buffer.writeOptional(reply.next)
     },
     .reply(.exportChannel) { payload, vector, buffer in
       let reply = try ExportChannelReply(payload)
@@ -74,6 +91,25 @@ extension FrameRoundTripTests {
       buffer.writeRecords(reply.messages)
       buffer.writeRecords(reply.members)
       buffer.writeRecords(reply.acknowledgements)
+    },
+  ]
+
+  /// Backups.
+  static let backups: [RoundTrip] = [
+    .reply(.backupBegin) { payload, vector, buffer in
+      let contents = try BackupContents(payload)
+      #expect(UInt64(contents.time.milliseconds) == vector.fields.number("time"))
+      #expect(contents.indexes.map(\.rawValue) == vector.fields.list("indexes").map { $0.number("index") })
+      #expect(contents.files.map(\.name) == vector.fields.list("files").map { $0.text("name") })
+      #expect(contents.files.map(\.size) == vector.fields.list("files").map { $0.number("size") })
+      contents.write(into: &buffer)
+    },
+    .payload(.backupRead, .backupDigest) { payload, vector, buffer in
+      let part = try BackupPart(payload)
+      #expect(UInt64(part.file) == vector.fields.number("file"))
+      #expect(part.offset == vector.fields.number("offset"))
+      #expect(part.count == vector.fields.number("count"))
+      part.write(into: &buffer)
     },
   ]
 }

@@ -18,6 +18,22 @@ extension ShardState {
     package let acknowledgedAt: Timestamp
     package let isExact: Bool
     package let note: String
+
+    package init(
+      sequence: SequenceNumber,
+      status: AcknowledgementStatus,
+      expiresAt: Timestamp,
+      acknowledgedAt: Timestamp,
+      isExact: Bool,
+      note: String
+    ) {
+      self.sequence = sequence
+      self.status = status
+      self.expiresAt = expiresAt
+      self.acknowledgedAt = acknowledgedAt
+      self.isExact = isExact
+      self.note = note
+    }
   }
 
   /// The selection of a member's threads.
