@@ -469,8 +469,8 @@ import Testing
     var owners: [Int?] { (0..<4).map { routes.owner(of: ShardID($0)) } }
     var unownedCount: Int { routes.unownedCount }
 
-    /// Take a node's map of ranges (first, count, epoch); return whether an owner has changed.
-    func take(_ node: Int, _ ranges: (UInt16, UInt16, UInt64)...) -> Bool {
+    /// Receive a node's map of ranges (first, count, epoch); return whether an owner has changed.
+    func receive(_ node: Int, _ ranges: (UInt16, UInt16, UInt64)...) -> Bool {
       routes.receive(ShardMap(owned: ranges.map { .init(first: $0.0, count: $0.1, epoch: $0.2) }, node: 1), of: node)
     }
 

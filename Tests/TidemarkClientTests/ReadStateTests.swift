@@ -12,7 +12,7 @@ import Testing
     var own = Row(joinedSeq: 0, lastReadSeq: 5, lastDeliveredSeq: 5)
     (own.unreadMessages, own.unreadEpoch) = (0, 1)
     let rows = ["alice": own, "bob": Row(joinedSeq: 0), "carol": Row(joinedSeq: 3)]
-    state.take(rows, isAll: true, now: .now - .seconds(60))
+    state.apply(rows, isAll: true, now: .now - .seconds(60))
     return state
   }
 
@@ -88,12 +88,12 @@ import Testing
     let status =
       #""type":"message.status","user":{"id":"alice"},"from_seq":6,"to_seq":6,"status":"read""#
     #expect(state.apply(try Self.event(status), now: .now) == [])
-    state.take(.sent, of: 6)
-    state.take(.delivered, of: 7)
+    state.apply(.sent, of: 6)
+    state.apply(.delivered, of: 7)
     #expect(state.deliveryStatus(of: Self.message(6)) == .read)
     #expect(state.deliveryStatus(of: Self.message(7)) == .delivered)
     state.beginStatuses()
-    state.take(.sent, of: 6)
+    state.apply(.sent, of: 6)
     #expect(state.deliveryStatus(of: Self.message(6)) == .sent)
   }
 

@@ -26,7 +26,7 @@ package struct CommitAssembly: Sendable {
 
   package init() {}
 
-  /// Take the next record; return the payload of the commit that it ends, if it does.
+  /// Add the next record; return the payload of the commit that it ends, if it does.
   ///
   /// - Throws: if the parts exceed every commit.
   package mutating func add(_ record: GroupRecord) throws(WireError) -> [UInt8]? {

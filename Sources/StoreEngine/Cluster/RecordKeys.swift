@@ -183,7 +183,7 @@ package struct RecordKeys: Sendable {
     }
   }
 
-  /// Take another node's keys.
+  /// Add another node's keys.
   ///
   /// - Parameter keys: nil: the node has not answered.
   /// - Returns: the keys to store; nil: nothing is new.
