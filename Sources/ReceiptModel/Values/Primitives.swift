@@ -1,8 +1,8 @@
 import Synchronization
 
-/// Flags in one byte, with specialised `OptionSet` operations for the hot path. The standard library's set algebra is
-/// not specialised across modules and goes through witness tables, and a literal creates an array. A protocol's
-/// functions are inlined into other modules only if they are `@inlinable`.
+/// Flags in an unsigned integer, with specialised `OptionSet` operations for the hot path. The standard library's set
+/// algebra is not specialised across modules and goes through witness tables, and a literal creates an array. A
+/// protocol's functions are inlined into other modules only if they are `@inlinable`.
 @usableFromInline
 package protocol FlagSet: OptionSet, Hashable, Sendable
 where RawValue: FixedWidthInteger & UnsignedInteger, Element == Self {}
@@ -67,22 +67,6 @@ package struct PassedByAddress: ~Copyable, Sendable {
   private let unused = Atomic<UInt8>(0)
 
   package init() {}
-}
-
-/// A part of a loop or of a shard: one feature with private state. Its owner attaches each part of a list written by
-/// hand.
-package protocol OwnedPart: AnyObject {
-  /// Whether the owner has attached the part.
-  var isAttached: Bool { get }
-}
-
-/// Require that an owner has attached every part among its stored properties: a part reaches its owner unchecked. Each
-/// owner calls this once.
-package func requirePartsAttached(of owner: some AnyObject) {
-  precondition(
-    Mirror(reflecting: owner).children.allSatisfy { ($0.value as? any OwnedPart)?.isAttached != false },
-    "a part is missing in its owner's list of parts"
-  )
 }
 
 /// The heap size of an array that grew by doubling, in bytes: capacity and header. Computed from the count alone:
