@@ -22,7 +22,8 @@ package struct PlacedDeadLetter: Sendable, Hashable {
 /// is conditional, so both sides keep these rules:
 ///
 /// - The worker takes the dead letters from the stored state each time it writes, so a removal lasts. If a removal
-///   falls between the worker's read and its write, the dead letter reappears; ``remove(_:)`` looks again and repeats it.
+///   falls between the worker's read and its write, the dead letter reappears; ``remove(_:)`` looks again and repeats
+///   it.
 /// - The worker adds a dead letter under one epoch, and commits the position behind it only under the next, and only if
 ///   the dead letter is still stored (``PartitionMachine``). A replay that read the state before holds an older epoch
 ///   then, and its commit is refused. So no removal can overwrite a new dead letter.

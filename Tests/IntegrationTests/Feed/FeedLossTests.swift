@@ -6,8 +6,8 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// The change feed tells every acknowledged change, in the order of its channel (R21), while readers, gateways and the
-  /// store are killed. The clients (`Clients/Feed/feed_account.py`) share no code with the project. `TIDEMARK_SEED`
+  /// The change feed tells every acknowledged change, in the order of its channel (R21), while readers, gateways and
+  /// the store are killed. The clients (`Clients/Feed/feed_account.py`) share no code with the project. `TIDEMARK_SEED`
   /// repeats their random choices; `TIDEMARK_LOSS_SECONDS` sets the duration.
   @Suite struct FeedLosses {
     static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(10, long: 300)

@@ -8,8 +8,8 @@ import Testing
 
 extension RealProcesses {
   /// Three workers deliver the feed to an endpoint that fails in several ways, while workers are killed, and stopped
-  /// and continued: every change arrives, in the order of its channel, with one body for each webhook-id. The endpoint and
-  /// the backend (`Clients/Feed/webhook_account.py`) share no code with the project. `TIDEMARK_SEED` repeats their
+  /// and continued: every change arrives, in the order of its channel, with one body for each webhook-id. The endpoint
+  /// and the backend (`Clients/Feed/webhook_account.py`) share no code with the project. `TIDEMARK_SEED` repeats their
   /// random choices; `TIDEMARK_LOSS_SECONDS` sets the duration.
   @Suite struct WebhookLosses {
     private static let workers = 3
