@@ -89,15 +89,18 @@ package final class StoreInMemory: Sendable {
     port = listener.localAddress!.port!
   }
 
-  /// - Parameter time: the store's time until ``advance(milliseconds:)``; nil: the wall clock's second.
+  /// - Parameters:
+  ///   - time: the store's time until ``advance(milliseconds:)``; nil: the wall clock's second.
+  ///   - keepsFeed: whether there is a change feed, of a day.
   package static func start(
     on eventLoop: any EventLoop,
     shardCount: Int = 4,
-    at time: Timestamp? = nil
+    at time: Timestamp? = nil,
+    keepsFeed: Bool = false
   ) async throws -> StoreInMemory {
     let time = time ?? Timestamp(milliseconds: Int64(Date().timeIntervalSince1970) * 1_000)
     let server = try await eventLoop.submit {
-      NIOLoopBound(Server(shardCount: shardCount, time, eventLoop), eventLoop: eventLoop)
+      NIOLoopBound(Server(shardCount: shardCount, time, eventLoop, keepsFeed: keepsFeed), eventLoop: eventLoop)
     }.get()
     let listener = try await ServerBootstrap(group: eventLoop)
       .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
@@ -206,9 +209,11 @@ package final class StoreInMemory: Sendable {
     private var serial: UInt64 = 0
     private var ticks: RepeatedTask?
 
-    init(shardCount: Int, _ time: Timestamp, _ eventLoop: any EventLoop) {
+    init(shardCount: Int, _ time: Timestamp, _ eventLoop: any EventLoop, keepsFeed: Bool) {
       let shards = (0..<shardCount).map { ShardID(UInt16($0)) }
-      store = SynchronousStore(shards: shards, of: shardCount, clock: time)
+      var configuration = StoreLoopConfiguration()
+      if keepsFeed { configuration.feedRetention = FeedRetention(milliseconds: 86_400_000, bytes: 0) }
+      store = SynchronousStore(shards: shards, of: shardCount, clock: time, configuration: configuration)
       let store = NIOLoopBound(store, eventLoop: eventLoop)
       // Timed work continues where it does not depend on the clock.
       ticks = eventLoop.scheduleRepeatedTask(initialDelay: .milliseconds(20), delay: .milliseconds(20)) { _ in

@@ -31,6 +31,7 @@ struct TestGateway: Sendable {
   ///     the test's requests.
   ///   - rates: the rate limits.
   ///   - storeTime: the time of a new store, which stands still; nil: the time of its start.
+  ///   - feed: whether a new store keeps a change feed.
   ///   - other: the store to use; nil starts a new one.
   static func run(
     limits: GatewayLimits = GatewayLimits(),
@@ -45,13 +46,18 @@ struct TestGateway: Sendable {
     tokenList: TimeAmount? = nil,
     rates: RateLimits = RateLimits(),
     storeTime: Timestamp? = nil,
+    feed: Bool = false,
     store other: StoreInMemory? = nil,
     _ body: (TestGateway) async throws -> Void
   ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let eventLoop = group.next()
     let store: StoreInMemory
-    if let other { store = other } else { store = try await StoreInMemory.start(on: group.next(), at: storeTime) }
+    if let other {
+      store = other
+    } else {
+      store = try await StoreInMemory.start(on: group.next(), at: storeTime, keepsFeed: feed)
+    }
     let address = Endpoint(host: "127.0.0.1", port: store.port)
     let keys = TokenKeys(secrets: [Array(TestTokens.secret.utf8)])
     var configuration = GatewayConfiguration(
@@ -189,14 +195,17 @@ final class TestClient: Sendable {
     self.port = port
   }
 
-  static func connect(port: Int, on eventLoop: any EventLoop) async throws -> TestClient {
+  /// - Parameter window: the window of each stream in bytes; nil: 4 MiB.
+  static func connect(port: Int, window: UInt32? = nil, on eventLoop: any EventLoop) async throws -> TestClient {
+    var limits = HTTP2ClientLimits()
+    if let window { limits.initialWindowSize = window }
     let connected = eventLoop.makePromise(of: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>.self)
     let channel = try await ClientBootstrap(group: eventLoop)
-      .channelInitializer { channel in
+      .channelInitializer { [limits] channel in
         channel.eventLoop.makeCompletedFuture {
           let connection = HTTP2ClientConnection(
             delegate: TestClientDelegate(),
-            resources: HTTP2ClientResources()
+            resources: HTTP2ClientResources(limits: limits)
           )
           connected.succeed(NIOLoopBound(connection, eventLoop: channel.eventLoop))
           try channel.pipeline.syncOperations.addHandler(connection)
