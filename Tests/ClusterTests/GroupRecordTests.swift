@@ -113,7 +113,10 @@ struct GroupRecordTests {
     for _ in 0..<20_000 {
       var bytes = (0..<random.below(40)).map { _ in UInt8(random.below(256)) }
       if !bytes.isEmpty, random.oneIn(2) { bytes[0] = 2 }
-      _ = try? decode(ByteBuffer(bytes: bytes))
+      if let record = try? decode(ByteBuffer(bytes: bytes)) {
+        let again = try? decode(record.encoded())
+        #expect(again == record)
+      }
       _ = try? CommitGroup.batches(ofRecordPayload: bytes)
     }
   }

@@ -172,7 +172,7 @@ extension OwnershipStory {
     Row(0, probe(owner: owner(2, epoch: 1), last: 3), "read 1"),
     Row(
       0,
-      .recordsRead(log, reachesEnd: true),
+      .recordsRead(log, from: RecordPosition(1), reachesEnd: true),
       "apply 1 claim by 2, apply 2 batches [7], apply 3 alive, follow 4"
     ),
   ]

@@ -41,10 +41,10 @@ struct OwnershipStoryTests {
           .init(110, .recordsFollowed([S.log[2], more[0]]), "-"),
           .init(120, .recordsFollowed([more[2]]), "read 5"),
           .init(130, .recordsFollowed([more[3]]), "-"),
-          .init(140, .recordsRead([more[1]], reachesEnd: false), "apply 5 alive, read 6"),
+          .init(140, .recordsRead([more[1]], from: RecordPosition(5), reachesEnd: false), "apply 5 alive, read 6"),
           .init(
             150,
-            .recordsRead([more[2], more[3]], reachesEnd: true),
+            .recordsRead([more[2], more[3]], from: RecordPosition(6), reachesEnd: true),
             "apply 6 alive, apply 7 alive, follow 8"
           ),
         ]
@@ -64,7 +64,7 @@ struct OwnershipStoryTests {
       S.following,
       [
         .init(100, .followEnded, "read 4"),
-        .init(110, .recordsRead([], reachesEnd: true), "follow 4"),
+        .init(110, .recordsRead([], from: RecordPosition(4), reachesEnd: true), "follow 4"),
         .init(500, S.probe(owner: S.owner(2, epoch: 1), last: 5), "-"),
         .init(1_000, S.probe(owner: S.owner(2, epoch: 1), last: 6), "read 4"),
       ]
@@ -93,7 +93,8 @@ struct OwnershipStoryTests {
       stored: S.end,
       [
         .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 3), "read 3"), .init(5, input: .report, "reports nothing"),
-        .init(10, .recordsRead([S.log[2]], reachesEnd: true), "follow 4"), .init(10, input: .report, "reports"),
+        .init(10, .recordsRead([S.log[2]], from: RecordPosition(3), reachesEnd: true), "follow 4"),
+        .init(10, input: .report, "reports"),
       ]
     ),
     S(
@@ -102,8 +103,14 @@ struct OwnershipStoryTests {
       [
         .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 4), "read 3"),
         .init(10, .readTrimmed(first: RecordPosition(4)), "read 4"), .init(10, input: .report, "reports nothing"),
-        .init(20, .recordsRead(S.records(after: S.end, [(.alive, 1)]), reachesEnd: true), "apply 4 alive, follow 5"),
-        .init(20, input: .report, "reports"),
+        // It has asked for its last record once more.
+        .init(510, .timerFired, "read 3"),
+        .init(
+          520,
+          .recordsRead(S.records(after: S.end, [(.alive, 1)]), from: RecordPosition(4), reachesEnd: true),
+          "apply 4 alive, follow 5"
+        ),
+        .init(520, input: .report, "reports"),
       ]
     ),
     S(
@@ -111,7 +118,7 @@ struct OwnershipStoryTests {
       stored: LogCursor(after: S.records(after: LogCursor(after: S.log[1]), [(.batches, 1)])[0]),
       [
         .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 3), "read 3"),
-        .init(10, .recordsRead([S.log[2]], reachesEnd: true), "fetch snapshot, diverged at 3"),
+        .init(10, .recordsRead([S.log[2]], from: RecordPosition(3), reachesEnd: true), "fetch snapshot, diverged at 3"),
         .init(10, input: .report, "reports nothing"), .init(10, input: .deadline, "never"),
       ]
     ),
@@ -120,7 +127,7 @@ struct OwnershipStoryTests {
       stored: LogCursor(after: S.records(after: S.end, [(.batches, 1)])[0]),
       [
         .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 3), "read 4"),
-        .init(10, .recordsRead([], reachesEnd: true), "fetch snapshot, diverged at 4"),
+        .init(10, .recordsRead([], from: RecordPosition(4), reachesEnd: true), "fetch snapshot, diverged at 4"),
         .init(10, input: .report, "reports nothing"),
       ]
     ),
@@ -187,7 +194,11 @@ struct OwnershipStoryTests {
         .init(2_050, S.fenced(1, by: S.owner(3, epoch: 2)), "read 4"),
         .init(
           2_060,
-          .recordsRead(S.records(after: S.end, [(.claim(by: NodeID(3)), 2)]), reachesEnd: true),
+          .recordsRead(
+            S.records(after: S.end, [(.claim(by: NodeID(3)), 2)]),
+            from: RecordPosition(4),
+            reachesEnd: true
+          ),
           "apply 4 claim by 3, follow 5"
         ),
         .init(2_060, input: .deadline, "4060"),
@@ -582,7 +593,7 @@ struct OwnershipStoryTests {
         .init(2_520, S.committed(2), "committed 5"),
         .init(2_600, S.probe(owner: S.owner(3, epoch: 3), last: 6, level: 3), "halt, deposed"),
         .init(2_610, .loopReset(S.end), "read 3"),
-        .init(2_620, .recordsRead([newer(after: S.end)], reachesEnd: true), "-"),
+        .init(2_620, .recordsRead([newer(after: S.end)], from: RecordPosition(4), reachesEnd: true), "-"),
         .init(2_620, input: .deadline, "never"),
       ]
     ),

@@ -28,6 +28,8 @@ final class RegisterGroup: SimulatedGroup {
   private var lastSentAt: [RecordPosition: BootTime] = [:]
   private var defectiveLeaseEnd = BootTime(nanoseconds: .min)
   private var replacement: GroupRecord?
+  /// Number of times that the loop was reset.
+  private var restarts = 0
   private var ahead: [Command] = []
   private func has(_ defect: SimulatedNode.Defect) -> Bool { simulation.settings.defects.contains(defect) }
 
@@ -110,9 +112,12 @@ final class RegisterGroup: SimulatedGroup {
   private func perform(_ action: Ownership.Action) {
     switch action {
     case .read(let position):
+      let restarts = restarts
       process.link.read(id, from: position, max: 40) { [self] outcome in
+        guard restarts == self.restarts else { return }
         switch outcome {
-        case .records(let records, let reachesEnd): handle(.recordsRead(records, reachesEnd: reachesEnd))
+        case .records(let records, let reachesEnd):
+          handle(.recordsRead(records, from: position, reachesEnd: reachesEnd))
         case .trimmed(let first): handle(.readTrimmed(first: first))
         case .failed: break
         }
@@ -240,6 +245,9 @@ final class RegisterGroup: SimulatedGroup {
     ahead = []
     replacement = nil
     lastSentAt = [:]
-    process.after(simulation.random.milliseconds(1...50)) { [self] in handle(.loopReset(storage.cursor)) }
+    process.after(simulation.random.milliseconds(1...50)) { [self] in
+      restarts += 1
+      handle(.loopReset(storage.cursor))
+    }
   }
 }

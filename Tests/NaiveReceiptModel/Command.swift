@@ -36,7 +36,7 @@ enum Command: Hashable, Sendable {
   case delivered(cid: String, user: String, message: String)
   /// An empty message means the whole channel, or all of a thread.
   case unread(cid: String, user: String, message: String, epoch: Int?)
-  /// A push acknowledgement by channel, user and message; `acked` 0 means now.
+  /// A push ack by channel, user and message; `acked` 0 means now.
   case push(cid: String, user: String, message: String, acked: Int)
   /// `ticket` creates a ticket; `redeem` acknowledges with one, given by its index among the tickets of the cid.
   case ticket(cid: String, user: String, message: String)
@@ -76,7 +76,7 @@ enum Outcome: Hashable, Sendable {
   /// was requested.
   case message(sequence: Int, isNew: Bool, refusal: String = "")
   case position(Int)
-  /// The result of a push acknowledgement; times are milliseconds, 0 means none.
+  /// The result of a push ack; times are milliseconds, 0 means none.
   case delivery(isMoved: Bool, sentAt: Int, deliveredAt: Int)
   /// The ticket's index among those of its cid.
   case ticket(Int)

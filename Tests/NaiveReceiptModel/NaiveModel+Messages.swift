@@ -321,7 +321,7 @@ extension RowView {
   }
 }
 
-/// Push acknowledgements (R3, R20), by names and by tickets.
+/// Push acks (R3, R20), by names and by tickets.
 extension NaiveModel {
   /// The target of a ticket: one membership in one incarnation of a channel, and one message.
   struct Ticket: Sendable {

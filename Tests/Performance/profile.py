@@ -263,7 +263,7 @@ class Messages(Row):
 
 
 class Acks(Row):
-    """Push acknowledgements by name, 500 a request."""
+    """Push acks by name, 500 a request."""
 
     unit = "ack"
 

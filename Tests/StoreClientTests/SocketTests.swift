@@ -141,7 +141,7 @@ struct SocketTests {
 
   @Test func clientClosesWithoutListener() async throws {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
-    try await loop.flatSubmit {
+    let connections = try await loop.flatSubmit {
       var logger = Logger(label: "test")
       logger.logLevel = .critical
       let client = StoreClient(
@@ -154,7 +154,10 @@ struct SocketTests {
       )
       client.start()
       let bound = NIOLoopBound(client, eventLoop: loop)
-      return loop.scheduleTask(in: .milliseconds(50)) {}.futureResult.flatMap { bound.value.close() }
+      return loop.scheduleTask(in: .milliseconds(50)) {}.futureResult
+        .flatMap { bound.value.close() }
+        .map { bound.value.stats.connections }
     }.get()
+    #expect(connections == 0)
   }
 }

@@ -224,9 +224,13 @@ import Testing
     }
     try await client.start()
     await client.close()
-    #expect(await reading.value > 0)
-    var later = client.changes.makeAsyncIterator()
-    #expect(await later.next() == nil)
+    let count = try await within("the end of the changes") { await reading.value }
+    #expect(count > 0)
+    let later = try await within("changes of a closed client") {
+      var later = client.changes.makeAsyncIterator()
+      return await later.next()
+    }
+    #expect(later == nil)
   }
 
   @Test func slowReaderGetsEachPlaceOnce() async throws {

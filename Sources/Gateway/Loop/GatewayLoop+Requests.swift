@@ -45,10 +45,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// Remove an aborted event stream or streamed request, and cancel a request that waits.
   package func http2StreamAborted(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
     waitingRequests.cancel(stream)
-    events.aborted(stream)
-    feedStreams.aborted(stream)
-    exports.aborted(stream)
-    if streams.count > 0 { streams.aborted(stream) }
+    openStreams.aborted(stream)
   }
 
   /// Handle new bytes, or the end, of a streamed body.
@@ -61,10 +58,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
 
   /// Continue an event stream, or a streamed request, that can write again.
   package func http2StreamDrained(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
-    if streams.count > 0, streams.drained(stream) { return }
-    events.drained(stream)
-    exports.drained(stream)
-    feedStreams.drained(stream)
+    openStreams.drained(stream)
   }
 
   /// Remove a closed connection. Replies to its requests find no stream and are dropped.

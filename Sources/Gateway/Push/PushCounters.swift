@@ -61,7 +61,7 @@ struct PushCounters {
       let (source, provider) = rest.quotientAndRemainder(dividingBy: LabelNames.numberCount)
       samples.counter(
         "tidemark_gateway_push_acks_total",
-        help: "Push acknowledgements by source, provider, device and outcome.",
+        help: "Push acks by source, provider, device and outcome.",
         labels: [
           "by": "\(AckSource.allCases[source])", "provider": providers.text(UInt8(provider)),
           "device": devices.text(UInt8(device)), "result": "\(Outcome.allCases[outcome])",

@@ -80,6 +80,11 @@ protocol OpenStreamOwner: GatewayPart {
   /// How long a stream may wait for its client before it is reset.
   var stallTimeout: TimeAmount { get }
 
+  /// Forget a stream whose client has disconnected, if it is one of the part's.
+  func aborted(_ stream: HTTP2StreamHandle)
+  /// Continue a stream that can write again, if it is one of the part's.
+  func drained(_ stream: HTTP2StreamHandle)
+
   /// End a stream after what it has begun; ``streamsEnded()`` follows.
   func end(_ stream: OpenStream, _ reason: StreamEnd)
   /// Remove a stream whose client has stalled, and count it; ``streamsEnded()`` follows.
@@ -98,7 +103,15 @@ final class OpenStreamsPart: GatewayPart {
   /// Whether the loop is draining and refuses new streams.
   private var isDraining = false
 
-  private var owners: [any OpenStreamOwner] { [loop.events, loop.streams, loop.feedStreams, loop.exports] }
+  private lazy var owners: [any OpenStreamOwner] = [loop.events, loop.streams, loop.feedStreams, loop.exports]
+
+  func aborted(_ stream: HTTP2StreamHandle) {
+    for owner in owners { owner.aborted(stream) }
+  }
+
+  func drained(_ stream: HTTP2StreamHandle) {
+    for owner in owners { owner.drained(stream) }
+  }
 
   /// Check that a stream may be opened.
   ///

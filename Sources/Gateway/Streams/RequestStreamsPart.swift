@@ -82,11 +82,9 @@ final class RequestStreamsPart: GatewayPart {
     if let stream = table.stream(of: handle) { schedule(stream) }
   }
 
-  /// Handle a writable stream. True where it is a streamed request.
-  func drained(_ handle: HTTP2StreamHandle) -> Bool {
-    guard let stream = table.stream(of: handle) else { return false }
-    schedule(stream)
-    return true
+  /// Continue a stream that can write again.
+  func drained(_ handle: HTTP2StreamHandle) {
+    if let stream = table.stream(of: handle) { schedule(stream) }
   }
 
   /// Remove a stream whose client has disconnected. Its requests in flight are still carried out; their responses are

@@ -8,7 +8,7 @@ internal import NIOPosix
 /// back.
 struct PushBench: Benchmark {
   static let name = "push"
-  static let abstract = "Measures push acknowledgements through one stream: NDJSON and frames, by ticket and by name."
+  static let abstract = "Measures push acks through one stream: NDJSON and frames, by ticket and by name."
   static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, again for each \
     run, with data in new directories under ./.tidemark. Creates channels, members, messages and tickets first, then \

@@ -51,7 +51,7 @@ package struct AcknowledgePushRequest: ~Escapable {
   }
 }
 
-/// Flags of push acknowledgements.
+/// Flags of push acks.
 package enum PushFlags {
   /// The reply has the names of the channel, the user and the message.
   package static let names: UInt64 = 1
@@ -167,7 +167,7 @@ extension ByteBuffer {
   }
 }
 
-/// The reply to a push acknowledgement (*delivery* of Proto/frames.md), with its strings read in place.
+/// The reply to a push ack (*delivery* of Proto/frames.md), with its strings read in place.
 package struct DeliveryReply: ~Escapable {
   /// Maximum size: a byte, two times, and three names with their lengths.
   private static let byteCountMax =

@@ -108,6 +108,8 @@ package final class GroupReplica {
   private var expiredSince: BootTime?
   /// Whether records are read once the loop has room for them.
   private var isReadPostponed = false
+  /// Number of loops before this one. Answers to their reads are dropped.
+  private var restarts = 0
 
   /// - Parameters:
   ///   - loop: a loop that follows, from local storage.
@@ -317,9 +319,9 @@ package final class GroupReplica {
   /// they are read again until another node has given the key.
   private func readable(_ event: Ownership.Event) -> Ownership.Event? {
     switch event {
-    case .recordsRead(let records, reachesEnd: _):
+    case .recordsRead(let records, let position, reachesEnd: _):
       guard let count = keys.firstUnreadable(records, after: ownership.applied.position) else { return event }
-      return count == 0 ? nil : .recordsRead(Array(records.prefix(count)), reachesEnd: false)
+      return count == 0 ? nil : .recordsRead(Array(records.prefix(count)), from: position, reachesEnd: false)
     case .recordsFollowed(let records):
       guard let count = keys.firstUnreadable(records, after: ownership.applied.position) else { return event }
       return .recordsFollowed(Array(records.prefix(count)))
@@ -473,10 +475,13 @@ package final class GroupReplica {
   private func read(from position: RecordPosition) {
     isReadPostponed = !loop.hasRoomToFollow
     guard !isReadPostponed else { return }
+    let restarts = restarts
     driver.sharedLog.read(group, from: position, max: ClusterLimits.recordsPerRead) { [weak self] outcome in
+      guard let self, restarts == self.restarts else { return }
       switch outcome {
-      case .records(let records, let reachesEnd): self?.handle(.recordsRead(records, reachesEnd: reachesEnd))
-      case .trimmed(let first): self?.handle(.readTrimmed(first: first))
+      case .records(let records, let reachesEnd):
+        handle(.recordsRead(records, from: position, reachesEnd: reachesEnd))
+      case .trimmed(let first): handle(.readTrimmed(first: first))
       case .failed: break
       }
     }
@@ -583,6 +588,7 @@ package final class GroupReplica {
   /// Continue with a new loop.
   package func restarted(_ loop: StoreLoop, stored: LogCursor) {
     self.loop = loop
+    restarts += 1
     applied = stored
     storedCursor = stored
     assembly = CommitAssembly()

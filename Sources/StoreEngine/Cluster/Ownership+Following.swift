@@ -74,9 +74,9 @@ extension Ownership {
       if now >= claimTime(following) { return claim(following, at: now) }
       guard now >= following.intake.deadline else { return [] }
       return read(following, at: now)
-    case .recordsRead(let records, let reachesEnd):
+    case .recordsRead(let records, let position, let reachesEnd):
       var actions: [Action] = []
-      verify(&following, records, reachesEnd: reachesEnd, &actions)
+      if position == following.applied.position { verify(&following, records, reachesEnd: reachesEnd, &actions) }
       let continues = apply(records, to: &following, at: now, &actions)
       guard case .reading = following.intake, continues else {
         state = .following(following)
@@ -188,7 +188,8 @@ extension Ownership {
   }
 
   /// Compare the last applied record with the log's. A log that ends before it, or has another one there, has another
-  /// history: the node needs a snapshot.
+  /// history: the node needs a snapshot. The answer is to a read from that record: a read is sent again before its
+  /// answer comes, and after a trim the one of the next record is sent too.
   private func verify(
     _ following: inout Following,
     _ records: [GroupRecord],
@@ -306,7 +307,7 @@ extension Ownership {
         state = .claiming(claiming)
         return []
       }
-    case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
+    case .recordsFollowed(let records), .recordsRead(let records, from: _, reachesEnd: _):
       // The claim's position may be taken by another record. If the record is the claim itself, the answer follows:
       // only that has the fence.
       let record = claiming.claim.record

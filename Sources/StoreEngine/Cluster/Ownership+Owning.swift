@@ -69,7 +69,7 @@ extension Ownership {
       let trim = trimIfDue(&owning, at: now)
       return trim + handOverIfDue(owning, at: now)
     case .leaveRequested, .refusalChanged: return handOverIfDue(owning, at: now)
-    case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
+    case .recordsFollowed(let records), .recordsRead(let records, from: _, reachesEnd: _):
       return records.contains { $0.epoch > owning.owner.epoch } ? depose(owning.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > owning.owner.epoch ? depose(owning.applied) : handOverIfDue(owning, at: now)
@@ -234,7 +234,7 @@ extension Ownership {
         state = .releasing(releasing)
         return []
       }
-    case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
+    case .recordsFollowed(let records), .recordsRead(let records, from: _, reachesEnd: _):
       return records.contains { $0.epoch > releasing.owner.epoch } ? depose(releasing.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []

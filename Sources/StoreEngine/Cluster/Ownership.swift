@@ -12,8 +12,9 @@ package struct Ownership: Sendable {
     case timerFired
 
     // Following
-    /// The records that ``Action/read(from:)`` asked for. `reachesEnd`: the last one was the end of the log.
-    case recordsRead([GroupRecord], reachesEnd: Bool)
+    /// The records that ``Action/read(from:)`` asked for. `reachesEnd`: the last one was the end of the log. Answers to
+    /// reads from before the last ``loopReset(_:)`` are not passed.
+    case recordsRead([GroupRecord], from: RecordPosition, reachesEnd: Bool)
     /// The records that ``Action/read(from:)`` asked for are trimmed. The log begins at `first`.
     case readTrimmed(first: RecordPosition)
     /// The loop has room for the records that ``Action/read(from:)`` asked for: they were not read for lack of it.

@@ -141,9 +141,10 @@ import Testing
         if let code = row.code { expected.append("\(index + 1) \(code)") }
       }
       expected.append("done: \(table.count) lines, \(expected.count) refused")
-      #expect(try await Self.importLines(gateway.client, table.map(\.line)) == expected)
-      let imported = ["channel messaging:c", "message m1", "member alice", "member bob"]
-      #expect(try await Self.export(gateway.client) == imported)
+      let answers = try await Self.importLines(gateway.client, table.map(\.line))
+      #expect(answers == expected)
+      let exported = try await Self.export(gateway.client)
+      #expect(exported == ["channel messaging:c", "message m1", "member alice", "member bob"])
     }
   }
 

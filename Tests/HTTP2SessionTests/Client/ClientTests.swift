@@ -219,7 +219,7 @@ struct ClientTests {
 
 @Suite("Streamed request bodies")
 struct StreamedBodyTests {
-  /// Read a body line by line, and answer each line at once, like push acknowledgements.
+  /// Read a body line by line, and answer each line at once, like push acks.
   private func lines(_ pair: Pair) {
     pair.server.delegate.onRequest = { stream, connection in
       connection.startStreaming(stream, status: 200, contentType: .ndjson)

@@ -34,7 +34,7 @@ extension RealProcesses {
         let verdict = await client.line() ?? "the client ended"
         #expect(verdict.hasPrefix("ok "), "\(tally), \(verdict)")
         #expect(Int(verdict.dropFirst(3)) ?? 0 >= last)
-        print("push acknowledgements, \(form), over 5 kills: \(tally)")
+        print("push acks, \(form), over 5 kills: \(tally)")
       }
     }
 

@@ -31,7 +31,7 @@ struct HistoryShape: Sendable {
 /// Random commands. They depend only on the seed and on the naive model's state, so a seed replays its history.
 struct CommandGenerator: Sendable {
   var random: SplitMix64
-  /// For push acknowledgements only: a separate stream keeps the other commands of older seeds unchanged.
+  /// For push acks only: a separate stream keeps the other commands of older seeds unchanged.
   private var pushes: SplitMix64
   /// For a registration's positions and mentions, for the same reason.
   private var terms: SplitMix64
@@ -176,9 +176,9 @@ struct CommandGenerator: Sendable {
     return (0...terms.below(4)).map { _ in terms.oneIn(20) ? "nobody" : terms.pick(users) }
   }
 
-  // MARK: Push acknowledgements
+  // MARK: Push acks
 
-  /// Replace half of the marks by a push acknowledgement: by names, or by a ticket, mostly a new one, sometimes the
+  /// Replace half of the marks by a push ack: by names, or by a ticket, mostly a new one, sometimes the
   /// very first. Its time is now, a moment ago, long ago, or in the future.
   private mutating func pushed(
     _ cid: String,

@@ -4,7 +4,7 @@ import Testing
 @testable import ReceiptModel
 
 /// R3, R16, R20: acknowledgements of push notifications, by names and by tickets.
-@Suite("Stories of push acknowledgements")
+@Suite("Stories of push acks")
 struct PushStoryTests {
   @Test("an acknowledgement marks its message and all before it delivered; late ones change nothing")
   func acknowledgementMarksMessageAndAllBeforeItDelivered() {
@@ -317,7 +317,7 @@ struct WebhookTableTests {
   }
 }
 
-/// Push acknowledgements as a store performs them, in plain text and integers.
+/// Push acks as a store performs them, in plain text and integers.
 extension TestShard {
   func push(_ cid: String, _ user: String, _ message: String, acked: Int, clock: Int) -> Outcome {
     deciding(cid, clock) { slot, time, effects throws(Refusal) in

@@ -1,4 +1,4 @@
-/// The oracle's push acknowledgements and webhooks (R3, R20).
+/// The oracle's push acks and webhooks (R3, R20).
 extension NaiveShard {
   /// An acknowledgement by names. A duplicate moves nothing, and gets the current answer.
   mutating func push(_ content: RequestContent, at time: Int64, isDuplicate: Bool) -> Outcome {

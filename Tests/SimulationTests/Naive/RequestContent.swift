@@ -51,7 +51,7 @@ enum RequestContent {
   case delivered(cid: String, user: String, message: String)
   /// An empty role or nil keeps the value; `joins`: adds the user if they are no member.
   case member(cid: String, user: String, role: String, isMuted: Bool?, joins: Bool)
-  /// A push acknowledgement by channel, user and message; the reply has names. `acked` 0 means now.
+  /// A push ack by channel, user and message; the reply has names. `acked` 0 means now.
   case push(cid: String, user: String, message: String, acked: Int64)
   case note(key: String, until: Int64)
   case known(key: String)

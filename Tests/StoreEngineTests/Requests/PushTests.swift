@@ -5,8 +5,8 @@ import Testing
 
 @testable import StoreEngine
 
-/// Push acknowledgements by name and by ticket (R3, R20), with the channel in memory, in storage or in the tail.
-@Suite("Push acknowledgements")
+/// Push acks by name and by ticket (R3, R20), with the channel in memory, in storage or in the tail.
+@Suite("Push acks")
 struct PushTests {
   private static let a = ChannelReference.cid(Array("team:a".utf8))
 
@@ -71,7 +71,7 @@ struct PushTests {
     #expect(harness.commits.isEmpty)
   }
 
-  @Test("an invalid push acknowledgement is refused by name, and not applied")
+  @Test("an invalid push ack is refused by name, and not applied")
   func invalidPushAcknowledgementIsRefusedByName() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m1", flags: 4)

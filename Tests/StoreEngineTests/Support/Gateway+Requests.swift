@@ -144,7 +144,7 @@ extension Gateway {
   }
 }
 
-/// Push acknowledgements and tickets.
+/// Push acks and tickets.
 extension Gateway {
   func place(_ cid: String, _ user: String, _ message: String) {
     send(.ticketPlace, cid) { payload in
