@@ -204,8 +204,9 @@ extension ServerCore {
   /// callbacks do not report them all, so their headers are checked here first. nghttp2 also counts each read of a
   /// partial CONTINUATION header as a frame, hence partial headers are held back here.
   ///
-  /// The core is passed by its address: nghttp2's callbacks change it, so no access to it may last over a call of
-  /// nghttp2.
+  /// The core is passed by its address: `nghttp2_session_mem_recv` and `nghttp2_session_mem_send` call the functions of
+  /// ServerCallbacks.swift, which change the core. So no access to it may last over a call of these two. The other
+  /// functions of nghttp2 call none of ours back, and methods of the core may call them.
   @inline(__always)
   static func receive(_ core: UnsafeMutablePointer<ServerCore>, _ base: UnsafePointer<UInt8>, _ count: Int) -> Int {
     var at = core.pointee.inbound.takePreface(count)
