@@ -21,7 +21,7 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
   package typealias OutboundIn = ByteBuffer
   package typealias OutboundOut = ByteBuffer
 
-  /// handshaking → established → closed; handshaking → closed.
+  /// idle → handshaking → established → closed; idle or handshaking → closed.
   private enum State { case idle, handshaking, established, closed }
 
   private let connection: TLSConnection

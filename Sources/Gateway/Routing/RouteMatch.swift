@@ -4,7 +4,8 @@ internal import ReceiptModel
 /// the same ``PathScratch`` serves the next path.
 package struct RouteMatch: ~Escapable {
   package let route: Route
-  /// The cid, channel type, user or hook in the path; empty if there is none. A hook's name is not decoded.
+  /// The cid, channel type, user, token id or name (of a hook, consumer or file) in the path; empty if there is none. A
+  /// name is not decoded.
   package let subject: RawSpan
   /// The message id in the path; empty if there is none.
   package let message: RawSpan

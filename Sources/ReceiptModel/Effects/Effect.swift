@@ -32,7 +32,7 @@ package enum Effect: Hashable, Sendable {
     }
   }
 
-  /// Whether this effect has an id that builds from before 2027 reject.
+  /// Whether this effect has an id that builds without wide ids (before 0.9.0, see CHANGELOG.md) reject.
   package var hasWideIDs: Bool { ids?.hasWide ?? false }
 
   /// The id of the user that this effect stores; empty: none. A user's index is stored like a channel, under the user's
@@ -59,7 +59,7 @@ struct StoredIDs {
   var channel = ""
   var message = ""
 
-  /// Whether builds from before 2027 reject one of the ids.
+  /// Whether builds without wide ids (before 0.9.0, see CHANGELOG.md) reject one of the ids.
   var hasWide: Bool {
     !(all(user, Identifier.isLegacyUser) && all(channel, Identifier.isLegacyCID)
       && all(message, Identifier.isLegacyMessage)

@@ -16,8 +16,8 @@ package enum ShardEffect: Hashable, Sendable {
   /// A token is revoked, or its revocation is lifted.
   indirect case tokenRevoked(TokenRevocation)
   indirect case sessionAssigned(SessionRecord)
-  /// This shard holds ids that builds from before 2027 reject. Those builds do not know this effect, and so refuse to
-  /// open the directory.
+  /// This shard holds ids that builds without wide ids (before 0.9.0, see CHANGELOG.md) reject. Those builds do not
+  /// know this effect, and so refuse to open the directory.
   case idsWidened
 
   // The index of users' channels (R13, R14)

@@ -25,7 +25,7 @@ package struct ShardState: ~Copyable, Sendable {
   /// Pending reminders and expiries of messages (R9, R22).
   package private(set) var timers = TimerTable()
   package private(set) var pushJobs = PushJobTable()
-  /// This shard holds ids that builds from before 2027 reject.
+  /// This shard holds ids that builds without wide ids (before 0.9.0, see CHANGELOG.md) reject.
   package private(set) var hasWideIDs = false
   private let passing = PassedByAddress()
 

@@ -380,7 +380,8 @@ private struct LoopClock {
 
   /// Take a reading of the wall clock.
   mutating func set(_ time: Timestamp) {
-    // Ticks come every second, so a step of more than a minute is a clock that was set, not time that has passed.
+    // Ticks come every 100 ms (`LoopHost`); at least one a second has to come. So a step of more than a minute is a
+    // clock that was set, not time that has passed.
     elapsedMilliseconds += min(max(0, time.milliseconds - reading), 60_000)
     reading = time.milliseconds
     if time > now { now = time }

@@ -15,7 +15,7 @@ package struct LeaseKeeper: Sendable {
     case cancel(String)
   }
 
-  /// running → stopping → gone
+  /// running → stopping; running or stopping → cancelled. A partition that has ended has no stage.
   private enum Stage { case running, stopping, cancelled }
 
   private var stages: [String: Stage] = [:]
