@@ -19,11 +19,11 @@ SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-
 DEBUG_INFO ?= -gline-tables-only
 # Debug builds optimise the engine and keep its assertions (Package.swift): random histories then take a tenth of the
 # time.
-SWIFT_DEBUG = TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) $(SANITIZER) \
+SWIFT_DEBUG = TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) $(BUILD_FLAGS) \
   $(addprefix -Xswiftc ,$(DEBUG_INFO) $(SWIFT_FLAGS))
-# Further flags of the compiler for debug builds. Other flags compile everything anew.
+# Further flags of the compiler and of `swift build` for debug builds. Other flags compile everything anew.
 SWIFT_FLAGS ?=
-SANITIZER ?=
+BUILD_FLAGS ?=
 # Release builds optimise across modules, because small functions of other targets read and write frames and rows. Only
 # debug builds, which the tests use, check exclusive access at run time: the checks cost a tenth of a mark.
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
@@ -176,7 +176,7 @@ perf-check: release ## Compare the counts of `make profile` with Tests/Performan
 # The targets with raw memory: sessions of HTTP/2 and TLS, pending requests, the frames' wire, rows of channels.
 SANITIZED_TESTS := HTTP2SessionTests,TLSSessionTests,ReceiptWireTests,ReceiptModelTests,StoreClientTests,GatewayTests
 test-sanitize: deps ## Tests of what uses raw memory, under the address sanitizer (builds under .build/address)
-	@ASAN_OPTIONS=detect_leaks=0 $(MAKE) --no-print-directory BUILD=$(BUILD)/address SANITIZER=--sanitize=address \
+	@ASAN_OPTIONS=detect_leaks=0 $(MAKE) --no-print-directory BUILD=$(BUILD)/address BUILD_FLAGS=--sanitize=address \
 	  test-target TARGET=$(SANITIZED_TESTS)
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
