@@ -29,7 +29,7 @@ extension RocksDBEngine {
   package func adopt(
     store: SessionID,
     _ positions: [GroupPosition],
-    with batches: [CommitGroup.Batch] = []
+    with batches: [LoopCommit.Batch] = []
   ) throws(StorageError) {
     try write(isSynced: true) { batch in
       for item in batches { put(batch, log, StorageKey.log(item.shard, item.index), item.bytes) }

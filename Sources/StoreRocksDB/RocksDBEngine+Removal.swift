@@ -11,7 +11,7 @@ extension RocksDBEngine {
 
   /// Delete all keys of a channel, and its directory entry unless that names another channel, which was created since.
   /// No other commit writes that entry meanwhile: a shard's commits run one after the other.
-  func add(_ drop: CommitGroup.Drop, to batch: OpaquePointer?) throws(StorageError) {
+  func add(_ drop: LoopCommit.Drop, to batch: OpaquePointer?) throws(StorageError) {
     deleteRange(
       batch,
       from: StorageKey.pages(drop.shard, drop.channel),

@@ -176,7 +176,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   // MARK: StorageEngine
 
-  package func commit(_ group: CommitGroup) throws(StorageError) {
+  package func commit(_ group: LoopCommit) throws(StorageError) {
     do throws(StorageError) { try write(group) } catch {
       // A later position must not be stored without these batches.
       commits.withLockedValue { $0.failed() }
@@ -184,7 +184,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
   }
 
-  private func write(_ group: CommitGroup) throws(StorageError) {
+  private func write(_ group: LoopCommit) throws(StorageError) {
     try begin(group)
     let (log, pages) = (log, pages)
     let batch = rocksdb_writebatch_create()
@@ -227,7 +227,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   /// Throw if an earlier write has failed, or if the disk has too little space; see ``SpaceCheckPace``.
-  private func begin(_ group: CommitGroup) throws(StorageError) {
+  private func begin(_ group: LoopCommit) throws(StorageError) {
     let now = NIODeadline.now()
     let byteCount = group.logBytes + group.pages.reduce(0) { $0 + $1.bytes.readableBytes }
     switch commits.withLockedValue({ $0.begin(byteCount, at: now) }) {

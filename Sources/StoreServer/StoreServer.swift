@@ -201,7 +201,7 @@ package final class StoreServer: Sendable {
         var next = sum
         next.loops += host.loop.counters
         host.loop.addGauges(to: &next.now)
-        if next.cluster != nil { host.cluster?.add(to: &next.cluster!) }
+        if next.cluster != nil { host.groupHost?.add(to: &next.cluster!) }
         return next
       }.get()
       if let next { sum = next }

@@ -17,10 +17,10 @@ final class StoreDirectory: Sendable {
   deinit { try? FileManager.default.removeItem(atPath: path) }
 
   /// Open the directory as a store does, commit one group, and close it.
-  func commit(_ fill: (inout CommitGroup) -> Void) throws {
+  func commit(_ fill: (inout LoopCommit) -> Void) throws {
     let engine = try RocksDBEngine(directory: path, shardCount: 2, newStore: Self.identity)
     defer { engine.close() }
-    var group = CommitGroup()
+    var group = LoopCommit()
     fill(&group)
     try engine.commit(group)
   }
@@ -49,7 +49,7 @@ final class StoreDirectory: Sendable {
   }
 }
 
-extension CommitGroup {
+extension LoopCommit {
   /// Add a log batch without effects.
   mutating func addBatch(_ index: UInt64, shard: UInt16 = 0, time: Int64 = 1_000) {
     var bytes = ByteBuffer()

@@ -117,7 +117,7 @@ struct GroupRecordTests {
         let again = try? decode(record.encoded())
         #expect(again == record)
       }
-      _ = try? CommitGroup.batches(ofRecordPayload: bytes)
+      _ = try? LoopCommit.batches(ofRecordPayload: bytes)
     }
   }
 }

@@ -321,7 +321,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     process.writer.append(append) { [self] outcome in handle(.answered(attempt, outcome)) }
   }
 
-  func store(_ group: CommitGroup) {
+  func store(_ group: LoopCommit) {
     if let position = group.position { simulation.oracle.applied(id, by: process.node, position.cursor.position) }
     storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(0...2))
     let target = replica!
@@ -390,7 +390,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     }
   }
 
-  func commit(_ group: CommitGroup) { replica.commit(group) }
+  func commit(_ group: LoopCommit) { replica.commit(group) }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
     let target = loop

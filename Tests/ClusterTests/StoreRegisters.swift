@@ -133,7 +133,7 @@ final class StoreRegisters {
 
   func content(_ payload: [UInt8], of group: GroupID) -> RecordContent {
     var content = RecordContent(writes: [])
-    for batch in (try? CommitGroup.batches(ofRecordPayload: payload)) ?? [] {
+    for batch in (try? LoopCommit.batches(ofRecordPayload: payload)) ?? [] {
       guard let decoded = try? LogBatch(batch.bytes.readableBytesSpan) else { continue }
       content.times.append((batch.shard, decoded.time.milliseconds))
       for case .channel(let number, .roleAssigned(_, let role)) in decoded.effects {

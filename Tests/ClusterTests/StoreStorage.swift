@@ -11,7 +11,7 @@ final class StoreStorage: SimulatedStorage {
   /// The synced content, and the commits since.
   private var syncedData: StoredData
   private var syncedCursor = LogCursor.start
-  private var unsynced: [CommitGroup] = []
+  private var unsynced: [LoopCommit] = []
   private(set) var keys: [RecordKey] = []
 
   init(_ registers: StoreRegisters) {
@@ -23,7 +23,7 @@ final class StoreStorage: SimulatedStorage {
   var position: RecordPosition { cursor.position }
   var synced: RecordPosition { syncedCursor.position }
 
-  func commit(_ group: CommitGroup) {
+  func commit(_ group: LoopCommit) {
     data.apply(group)
     if let position = group.position { cursor = position.cursor }
     unsynced.append(group)

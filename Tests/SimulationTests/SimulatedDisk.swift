@@ -11,11 +11,11 @@ import TestSupport
 /// `@unchecked Sendable`: a simulation has one thread.
 final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   enum Step {
-    case batch(CommitGroup.Batch)
-    case page(CommitGroup.PageWrite)
-    case logTrim(CommitGroup.LogTrim)
-    case trim(CommitGroup.StepTrim)
-    case drop(CommitGroup.Drop)
+    case batch(LoopCommit.Batch)
+    case page(LoopCommit.PageWrite)
+    case logTrim(LoopCommit.LogTrim)
+    case trim(LoopCommit.StepTrim)
+    case drop(LoopCommit.Drop)
   }
 
   /// The defect of a broken disk, in one of ``interval`` steps of that kind.
@@ -44,7 +44,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   private var trimmed: [ShardID: LogIndex] = [:]
   private(set) var logLengthMost = 0
 
-  static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
+  static func steps(_ group: LoopCommit, _ random: inout SplitMix64) -> [Step] {
     var later = group.pages.map(Step.page) + group.logTrims.map(Step.logTrim) + group.stepTrims.map(Step.trim)
     for place in stride(from: later.count - 1, to: 0, by: -1) { later.swapAt(place, random.below(place + 1)) }
     return group.batches.map(Step.batch) + group.drops.map(Step.drop) + later
@@ -101,7 +101,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
 
   func purge() throws(StorageError) {}
 
-  func commit(_ group: CommitGroup) throws(StorageError) {
+  func commit(_ group: LoopCommit) throws(StorageError) {
     // All steps are done, so that their order does not matter.
     var random = SplitMix64(seed: 0)
     Self.steps(group, &random).forEach(perform)

@@ -90,7 +90,7 @@ final class SimulatedLoop: StoreLoopDriver {
 
   // MARK: StoreLoopDriver
 
-  func commit(_ group: CommitGroup) {
+  func commit(_ group: LoopCommit) {
     if commit != nil { simulation.faults.append("a second commit while one is in flight") }
     let steps = SimulatedDisk.steps(group, &simulation.random)
     commit = Commit(steps: steps, fate: isFollower ? .success : simulation.fate(steps: steps.count))

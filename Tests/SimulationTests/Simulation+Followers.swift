@@ -6,7 +6,7 @@ import TestSupport
 
 /// The committed batches of a loop, in order, and their sessions and times.
 struct SharedLog {
-  private(set) var batches: [CommitGroup.Batch] = []
+  private(set) var batches: [LoopCommit.Batch] = []
   private var lasts: [ShardID: LogIndex] = [:]
   private var sessions: [ShardID: [SessionID: SessionRecord]] = [:]
   private var times: [ShardID: Int64] = [:]
@@ -14,7 +14,7 @@ struct SharedLog {
   private var unfinishedDeletions: [ShardID: Set<ChannelNumber>] = [:]
 
   /// Adds a batch. Returns false for one that is here already: a promoted loop writes those that it has followed.
-  mutating func append(_ batch: CommitGroup.Batch) -> Bool {
+  mutating func append(_ batch: LoopCommit.Batch) -> Bool {
     guard batch.index > lasts[batch.shard] ?? .zero else { return false }
     lasts[batch.shard] = batch.index
     batches.append(batch)

@@ -19,7 +19,7 @@ extension Simulation {
   }
 
   /// A loop has closed its batches.
-  func closed(_ group: CommitGroup, by target: SimulatedLoop) {
+  func closed(_ group: LoopCommit, by target: SimulatedLoop) {
     for shard in 0..<Self.shardCount where shard % Self.loopCount == target.number {
       // A promoted loop's group begins with batches that it has followed.
       let batch = group.batches.dropFirst(group.followedCount).first { Int($0.shard.rawValue) == shard }

@@ -63,7 +63,7 @@ final class ErasureHarness: StoreLoopDriver {
     do throws(StorageError) { return .success(try body()) } catch { return .failure(error) }
   }
 
-  func commit(_ group: CommitGroup) {
+  func commit(_ group: LoopCommit) {
     asked.append { [self] in
       loop.committed(result { () throws(StorageError) in try engine.commit(group) })
     }

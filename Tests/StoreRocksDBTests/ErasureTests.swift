@@ -169,16 +169,16 @@ struct ErasureTests {
 
   // MARK: The storage engine
 
-  private func page(_ channel: UInt64, _ page: PageID, cid: String? = nil) -> CommitGroup.PageWrite {
-    CommitGroup.PageWrite(
+  private func page(_ channel: UInt64, _ page: PageID, cid: String? = nil) -> LoopCommit.PageWrite {
+    LoopCommit.PageWrite(
       key: PageKey(shard: ShardID(1), channel: ChannelNumber(channel), page: page),
       cid: cid.map { Array($0.utf8) },
       bytes: ByteBuffer(string: "\(channel) \(page)")
     )
   }
 
-  private func drop(_ channel: UInt64, _ cid: String) -> CommitGroup.Drop {
-    CommitGroup.Drop(shard: ShardID(1), channel: ChannelNumber(channel), cid: Array(cid.utf8))
+  private func drop(_ channel: UInt64, _ cid: String) -> LoopCommit.Drop {
+    LoopCommit.Drop(shard: ShardID(1), channel: ChannelNumber(channel), cid: Array(cid.utf8))
   }
 
   @Test("a drop deletes all keys of its channel, and the name only if the name is still its own")
@@ -193,12 +193,12 @@ struct ErasureTests {
       .steps(65_535, .max), .threadRows(SequenceNumber(.max), 3), .threadSegment(SequenceNumber(1), 0),
       .memberships(3),
     ]
-    var group = CommitGroup()
+    var group = LoopCommit()
     for channel in [4, 5, 6] as [UInt64] {
       group.pages += kinds.map { page(channel, $0, cid: $0 == .head ? "team:\(channel)" : nil) }
     }
     try engine.commit(group)
-    group = CommitGroup()
+    group = LoopCommit()
     group.drops = [drop(5, "team:5"), drop(4, "team:6")]
     try engine.commit(group)
     #expect(try number("team:4") == nil && number("team:5") == nil && number("team:6") == 6)
@@ -210,12 +210,12 @@ struct ErasureTests {
     }
     #expect(try engine.read(ShardID(1), .number(ChannelNumber(6)))?.pages.count == kinds.count - 2)
     // In one group drops come before pages.
-    group = CommitGroup()
+    group = LoopCommit()
     group.drops = [drop(6, "team:6")]
     group.pages = [page(7, .head, cid: "team:6")]
     try engine.commit(group)
     #expect(try number("team:6") == 7)
-    group = CommitGroup()
+    group = LoopCommit()
     group.drops = [drop(6, "team:6"), drop(6, "team:none")]
     try engine.commit(group)
     #expect(try number("team:6") == 7)
@@ -225,7 +225,7 @@ struct ErasureTests {
   func indexIsFoundByUserID() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = CommitGroup()
+    var group = LoopCommit()
     group.pages = [page(3, .head, cid: Self.user), page(4, .head, cid: "team:a")]
     try engine.commit(group)
     for _ in 0..<2 {
@@ -234,7 +234,7 @@ struct ErasureTests {
       engine.close()
       engine = try directory.open()
     }
-    group = CommitGroup()
+    group = LoopCommit()
     group.drops = [drop(3, Self.user)]
     try engine.commit(group)
     #expect(try engine.read(ShardID(1), .cid(Array(Self.user.utf8))) == nil)
@@ -252,19 +252,19 @@ struct ErasureTests {
     var engine = try directory.open()
     func files() throws -> [String] { try directory.files(with: [Self.user]) }
     // No similar text precedes the name, so compression leaves it readable in its table.
-    func named(_ channel: UInt64) -> CommitGroup.PageWrite {
+    func named(_ channel: UInt64) -> LoopCommit.PageWrite {
       var write = page(channel, .head, cid: "team:\(channel)")
       write.bytes = ByteBuffer(string: Self.user)
       return write
     }
     for isDropped in [false, true] {
-      var group = CommitGroup()
+      var group = LoopCommit()
       group.pages = [named(4), page(5, .head, cid: "team:5")]
       try engine.commit(group)
       try engine.purge()
       let before = try files()
       #expect(before.contains { $0.hasSuffix(".sst") })
-      group = CommitGroup()
+      group = LoopCommit()
       if isDropped { group.drops = [drop(4, "team:4")] } else { group.pages = [page(4, .head)] }
       try engine.commit(group)
       try engine.purge()
@@ -293,7 +293,7 @@ struct ErasureTests {
     }
     for round in 0..<3 as Range<UInt64> {
       for index in 1...20 as ClosedRange<UInt64> {
-        var group = CommitGroup(index: round * 100 + index)
+        var group = LoopCommit(index: round * 100 + index)
         group.batches[0].bytes = ByteBuffer(string: "what has to go \(index)")
         try engine.commit(group)
       }
@@ -301,9 +301,9 @@ struct ErasureTests {
       // In the second round the data is in the log's tables first. Tables are compressed, so a text is found only if no
       // similar text precedes it.
       if round == 1 { try engine.purge() }
-      var trim = CommitGroup()
+      var trim = LoopCommit()
       let after = LogIndex(round == 0 ? 0 : (round - 1) * 100 + 20)
-      trim.logTrims = [CommitGroup.LogTrim(shard: ShardID(0), after: after, through: LogIndex(round * 100 + 20))]
+      trim.logTrims = [LoopCommit.LogTrim(shard: ShardID(0), after: after, through: LogIndex(round * 100 + 20))]
       if round == 1 {
         let (inTables, inLogs) = (try has(".sst"), try has(".log"))
         #expect(inTables && !inLogs)
@@ -311,7 +311,7 @@ struct ErasureTests {
       try engine.commit(trim)
       let writer = Task.detached {
         for index in 21...60 as ClosedRange<UInt64> {
-          var group = CommitGroup(index: round * 100 + index)
+          var group = LoopCommit(index: round * 100 + index)
           group.batches[0].bytes = ByteBuffer(string: "kept")
           try engine.commit(group)
         }

@@ -42,11 +42,11 @@ struct FailingDiskTests {
     let path = mounted + "/data"
     let storage = try RocksDBStorage(directory: path, shardCount: 2, newStore: SessionID(high: 7, low: 1))
     let engine = try storage.open() as! RocksDBEngine
-    for index in 1...5 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
+    for index in 1...5 as ClosedRange<UInt64> { try engine.commit(LoopCommit(index: index)) }
     // Another file takes the free space; the reserve stays.
     try Self.fill(mounted, "/first")
     // A commit of this size checks the free space whenever the last check was: both its batches and pages count.
-    let group = CommitGroup(index: 6, bytes: SpaceCheckPace.bytesMax / 4)
+    let group = LoopCommit(index: 6, bytes: SpaceCheckPace.bytesMax / 4)
     do {
       try engine.commit(group)
       Issue.record("was committed")
@@ -61,7 +61,7 @@ struct FailingDiskTests {
     let again = try storage.open() as! RocksDBEngine
     let last = try Self.check(again, 5, 40)
     #expect(last == 5)
-    try again.commit(CommitGroup(index: 6))
+    try again.commit(LoopCommit(index: 6))
     storage.close(again)
     let reserve = try FileManager.default.attributesOfItem(atPath: path + "/reserve")
     #expect(reserve[.size] as! Int == RocksDBStorage.reserveBytes)
@@ -83,7 +83,7 @@ struct FailingDiskTests {
     let engine = try storage.open() as! RocksDBEngine
     let bytes = 1 << 20
     let acknowledged: UInt64 = 12
-    for index in 1...acknowledged { try engine.commit(CommitGroup(index: index, bytes: bytes)) }
+    for index in 1...acknowledged { try engine.commit(LoopCommit(index: index, bytes: bytes)) }
     // The write-ahead log has 48 MiB. For one commit no file of this process may grow beyond 40 MiB, so its append
     // fails.
     signal(SIGXFSZ, SIG_IGN)
@@ -94,18 +94,18 @@ struct FailingDiskTests {
     limit.rlim_cur = 40 << 20
     setrlimit(kind, &limit)
     let failure = #expect(throws: StorageError.self) {
-      try engine.commit(CommitGroup(index: acknowledged + 1, bytes: bytes))
+      try engine.commit(LoopCommit(index: acknowledged + 1, bytes: bytes))
     }
     setrlimit(kind, &before)
     #expect("\(failure as Any)".contains("File too large"), "\(failure as Any)")
     // Another loop's commit, before the store is closed.
     #expect(throws: StorageError.self) {
-      try engine.commit(CommitGroup(index: acknowledged + 1, bytes: bytes))
+      try engine.commit(LoopCommit(index: acknowledged + 1, bytes: bytes))
     }
     storage.close(engine)
     let again = try storage.open() as! RocksDBEngine
     let last = try Self.check(again, acknowledged, bytes)
-    try again.commit(CommitGroup(index: last + 1, bytes: bytes))
+    try again.commit(LoopCommit(index: last + 1, bytes: bytes))
     storage.close(again)
   }
 
@@ -130,7 +130,7 @@ struct FailingDiskTests {
     for index in 1...4 as ClosedRange<UInt64> {
       let engine = try storage.open() as! RocksDBEngine
       #expect(try storage.open() as! RocksDBEngine === engine)
-      try engine.commit(CommitGroup(index: index))
+      try engine.commit(LoopCommit(index: index))
       storage.close(engine)
     }
     let engine = try storage.open() as! RocksDBEngine
@@ -138,7 +138,7 @@ struct FailingDiskTests {
     #expect(throws: StorageError.self) {
       try RocksDBStorage(directory: directory.path, shardCount: 3, newStore: SessionID(high: 7, low: 6))
     }
-    try engine.commit(CommitGroup(index: 5))
+    try engine.commit(LoopCommit(index: 5))
     storage.close(engine)
   }
 }

@@ -32,8 +32,8 @@ struct FeedStorageTests {
   }
 
   private static func commit(_ blocks: [StoredFeedBlock], to engine: RocksDBEngine, index: UInt64) throws {
-    var group = CommitGroup(index: index)
-    group.feedBlocks = blocks.map { CommitGroup.FeedBlock(shard: ShardID(1), block: $0) }
+    var group = LoopCommit(index: index)
+    group.feedBlocks = blocks.map { LoopCommit.FeedBlock(shard: ShardID(1), block: $0) }
     try engine.commit(group)
   }
 

@@ -17,12 +17,12 @@ struct FileDamageTests {
   private static func killed() throws -> TestDirectory {
     let directory = TestDirectory()
     let first = try directory.open()
-    for index in 1...tableGroups { try first.commit(CommitGroup(index: index)) }
+    for index in 1...tableGroups { try first.commit(LoopCommit(index: index)) }
     first.close()
     // Opening writes the log's content to tables.
     let second = try directory.open()
     for index in (tableGroups + 1)...groups {
-      try second.commit(CommitGroup(index: index, bytes: 40))
+      try second.commit(LoopCommit(index: index, bytes: 40))
     }
     let copy = try directory.copy()
     second.close()
@@ -51,7 +51,7 @@ struct FileDamageTests {
         guard indices == Array(1...Self.groups) else {
           return .wrong("shard \(shard) has \(indices.count) of \(Self.groups) batches, and no word of it")
         }
-        guard try engine.recover(ShardID(UInt16(shard))).head == CommitGroup.content(shard, Self.groups, 40)
+        guard try engine.recover(ShardID(UInt16(shard))).head == LoopCommit.content(shard, Self.groups, 40)
         else { return .wrong("shard \(shard)'s page is not of the last group") }
       } catch let error as StorageError {
         return error.description.contains(directory.path) ? .refused : .wrong("names no place: \(error)")
@@ -301,7 +301,7 @@ struct DamageTests {
   private func killed() throws -> TestDirectory {
     let directory = TestDirectory()
     let engine = try directory.open()
-    for index in 1...Self.groups { try engine.commit(CommitGroup(index: index)) }
+    for index in 1...Self.groups { try engine.commit(LoopCommit(index: index)) }
     let copy = try directory.copy()
     engine.close()
     return copy
@@ -315,7 +315,7 @@ struct DamageTests {
     #expect(indices == Array(1...max(1, last)).filter { $0 <= last }, "\(name): not a prefix")
     for shard in 0..<2 where last > 0 {
       let head = try engine.recover(ShardID(UInt16(shard))).head
-      #expect(head == CommitGroup.content(shard, last, 40), "\(name): the page is not of the last group")
+      #expect(head == LoopCommit.content(shard, last, 40), "\(name): the page is not of the last group")
     }
     return last
   }
@@ -339,7 +339,7 @@ struct DamageTests {
       let engine = try directory.open(shards: nil)
       let last = try check(engine, "\(length) of \(size) bytes")
       #expect(last <= Self.groups)
-      try engine.commit(CommitGroup(index: last + 1))
+      try engine.commit(LoopCommit(index: last + 1))
       engine.close()
       #expect(try check(try directory.open(shards: nil), "again") == last + 1)
     }

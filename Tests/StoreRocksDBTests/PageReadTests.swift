@@ -7,8 +7,8 @@ import Testing
 
 @Suite("RocksDB engine: some pages of a channel")
 struct PageReadTests {
-  private func write(_ channel: UInt64, _ page: PageID, cid: String? = nil) -> CommitGroup.PageWrite {
-    CommitGroup.PageWrite(
+  private func write(_ channel: UInt64, _ page: PageID, cid: String? = nil) -> LoopCommit.PageWrite {
+    LoopCommit.PageWrite(
       key: PageKey(shard: ShardID(1), channel: ChannelNumber(channel), page: page),
       cid: cid.map { Array($0.utf8) },
       bytes: ByteBuffer(string: "\(channel) \(page)")
@@ -25,7 +25,7 @@ struct PageReadTests {
     var engine = try directory.open()
     let second = SequenceNumber(2)
     let last = SequenceNumber(.max)
-    var group = CommitGroup(index: 1)
+    var group = LoopCommit(index: 1)
     group.pages = [
       write(5, .head, cid: "team:five"), write(5, .rows(0)), write(5, .rows(7)), write(5, .segment(0)),
       write(5, .acknowledgements(second)), write(5, .memberships(0)), write(5, .steps(0, 0)),
@@ -68,8 +68,8 @@ struct PageReadTests {
 
 @Suite("RocksDB engine: segments of steps")
 struct StepSegmentTests {
-  private func segment(_ channel: UInt64, _ rowPage: UInt32, _ segment: UInt32) -> CommitGroup.PageWrite {
-    CommitGroup.PageWrite(
+  private func segment(_ channel: UInt64, _ rowPage: UInt32, _ segment: UInt32) -> LoopCommit.PageWrite {
+    LoopCommit.PageWrite(
       key: PageKey(shard: ShardID(1), channel: ChannelNumber(channel), page: .steps(rowPage, segment)),
       cid: nil,
       bytes: ByteBuffer(string: "\(channel) \(rowPage) \(segment)")
@@ -90,9 +90,9 @@ struct StepSegmentTests {
   func segmentsAreReadByRange() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = CommitGroup(index: 1)
+    var group = LoopCommit(index: 1)
     group.pages.append(
-      CommitGroup.PageWrite(
+      LoopCommit.PageWrite(
         key: PageKey(shard: ShardID(1), channel: ChannelNumber(5), page: .head),
         cid: Array("team:five".utf8),
         bytes: ByteBuffer(string: "head")
@@ -106,9 +106,9 @@ struct StepSegmentTests {
     #expect(try read(engine, 5, 65_535) == ["65535 3: 5 65535 3"])
     #expect(try read(engine, 5, 9) == [])
     #expect(try engine.read(ShardID(1), .number(ChannelNumber(5)))?.pages.map(\.page) == [.head])
-    var trim = CommitGroup()
+    var trim = LoopCommit()
     trim.stepTrims = [
-      CommitGroup.StepTrim(shard: ShardID(1), channel: ChannelNumber(5), rowPage: 7, segments: 0..<256)
+      LoopCommit.StepTrim(shard: ShardID(1), channel: ChannelNumber(5), rowPage: 7, segments: 0..<256)
     ]
     #expect(!trim.isEmpty)
     try engine.commit(trim)

@@ -9,9 +9,9 @@ import Testing
 @Suite("RocksDB engine")
 struct RocksDBEngineTests {
   private func page(_ shard: UInt16, _ channel: UInt64, _ page: PageID, cid: String? = nil)
-    -> CommitGroup.PageWrite
+    -> LoopCommit.PageWrite
   {
-    CommitGroup.PageWrite(
+    LoopCommit.PageWrite(
       key: PageKey(shard: ShardID(shard), channel: ChannelNumber(channel), page: page),
       cid: cid.map { Array($0.utf8) },
       bytes: ByteBuffer(string: "\(shard) \(channel) \(page)")
@@ -30,12 +30,12 @@ struct RocksDBEngineTests {
     let claim = LogCursor.start.record(.claim(by: NodeID(1)), epoch: OwnerEpoch(1))
     let commit = LogCursor(after: claim).record(.batches, epoch: OwnerEpoch(1), payload: [1])
     for record in [claim, commit] {
-      var group = CommitGroup()
+      var group = LoopCommit()
       group.position = GroupPosition(group: GroupID(3), cursor: LogCursor(after: record))
       try engine.commit(group)
       #expect(try engine.position(of: GroupID(3)) == LogCursor(after: record))
     }
-    try engine.commit(CommitGroup(index: 1))
+    try engine.commit(LoopCommit(index: 1))
     engine.close()
     engine = try directory.open()
     #expect(try engine.position(of: GroupID(3)) == LogCursor(after: commit))
@@ -65,7 +65,7 @@ struct RocksDBEngineTests {
   func storageRoundTrips() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = CommitGroup(index: 1)
+    var group = LoopCommit(index: 1)
     group.pages += [
       page(1, 5, .head, cid: "team:five"), page(1, 5, .rows(0)), page(1, 5, .segment(3)), page(1, 0, .types),
       page(1, 6, .head, cid: "team:six"),
@@ -78,7 +78,7 @@ struct RocksDBEngineTests {
       }
       #expect(try engine.indices(0) == [1] && engine.indices(1) == [1])
       let state = try engine.recover(ShardID(1))
-      #expect(state.head == CommitGroup.content(1, 1, 40))
+      #expect(state.head == LoopCommit.content(1, 1, 40))
       #expect(state.types.map { String(buffer: $0) } == "1 0 types")
       let five = try engine.read(ShardID(1), .cid(Array("team:five".utf8)))
       #expect(five?.number == ChannelNumber(5))
@@ -96,13 +96,13 @@ struct RocksDBEngineTests {
   func pagesOfUsersSettingsLoadWithShard() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = CommitGroup(index: 1)
+    var group = LoopCommit(index: 1)
     group.pages += [
       page(1, 0, .users(300)), page(1, 0, .users(0)), page(2, 0, .users(7)), page(1, 0, .users(1)),
       page(1, 0, .types), page(1, 0, .shardHead), page(0, 5, .rows(0)),
     ]
     try engine.commit(group)
-    var later = CommitGroup(index: 2)
+    var later = LoopCommit(index: 2)
     var changed = page(1, 0, .users(1))
     changed.bytes = ByteBuffer(string: "changed")
     later.pages.append(changed)
@@ -124,7 +124,7 @@ struct RocksDBEngineTests {
   func ownPagesOfShardAreLoaded() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = CommitGroup(index: 1)
+    var group = LoopCommit(index: 1)
     let own: [PageID] = [
       .types, .shardHead, .users(2), .outbox(0), .outbox(1_023), .index, .webhooks(0), .webhooks(255), .tokens,
       .consumers,
@@ -156,17 +156,17 @@ struct RocksDBEngineTests {
   func keysSortByNumbers() throws {
     let directory = TestDirectory()
     let engine = try directory.open(shards: 300)
-    var group = CommitGroup()
+    var group = LoopCommit()
     let indices: [UInt64] = [1, 2, 9, 10, 255, 256, 257, 65_535, 65_536, 1 << 40]
     for index in indices.reversed() {
       group.batches.append(
-        CommitGroup.Batch(shard: ShardID(0), index: LogIndex(index), bytes: CommitGroup.content(0, index, 40))
+        LoopCommit.Batch(shard: ShardID(0), index: LogIndex(index), bytes: LoopCommit.content(0, index, 40))
       )
       group.batches.append(
-        CommitGroup.Batch(
+        LoopCommit.Batch(
           shard: ShardID(256),
           index: LogIndex(index),
-          bytes: CommitGroup.content(256, index, 40)
+          bytes: LoopCommit.content(256, index, 40)
         )
       )
     }
@@ -192,16 +192,16 @@ struct RocksDBEngineTests {
   func logTrimDeletesShardLogUpToIndex() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    for index in 1...9 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
-    var group = CommitGroup()
-    group.logTrims.append(CommitGroup.LogTrim(shard: ShardID(0), after: .zero, through: LogIndex(6)))
+    for index in 1...9 as ClosedRange<UInt64> { try engine.commit(LoopCommit(index: index)) }
+    var group = LoopCommit()
+    group.logTrims.append(LoopCommit.LogTrim(shard: ShardID(0), after: .zero, through: LogIndex(6)))
     try engine.commit(group)
     #expect(try engine.indices(0) == [7, 8, 9] && engine.indices(1) == Array(1...9))
     // A batch and a trim in one group, and a trim of everything.
-    group = CommitGroup(index: 10)
+    group = LoopCommit(index: 10)
     group.logTrims = [
-      CommitGroup.LogTrim(shard: ShardID(0), after: LogIndex(6), through: LogIndex(9)),
-      CommitGroup.LogTrim(shard: ShardID(1), after: .zero, through: LogIndex(9)),
+      LoopCommit.LogTrim(shard: ShardID(0), after: LogIndex(6), through: LogIndex(9)),
+      LoopCommit.LogTrim(shard: ShardID(1), after: .zero, through: LogIndex(9)),
     ]
     try engine.commit(group)
     engine.close()
@@ -213,11 +213,11 @@ struct RocksDBEngineTests {
   func emptyGroupChangesNothing() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    try engine.commit(CommitGroup(index: 1))
+    try engine.commit(LoopCommit(index: 1))
     engine.close()
     engine = try directory.open()
     let before = try engine.indices(0)
-    try engine.commit(CommitGroup())
+    try engine.commit(LoopCommit())
     engine.close()
     engine = try directory.open()
     #expect(try engine.indices(0) == before && !before.isEmpty)
@@ -268,7 +268,7 @@ struct RocksDBEngineTests {
     let first = try directory.open()
     let text = try refusal { try directory.open() }
     #expect(text.contains(directory.path) && text.contains("another tidemark-store has this directory open"))
-    try first.commit(CommitGroup(index: 1))
+    try first.commit(LoopCommit(index: 1))
     first.close()
     #expect(try directory.open().indices(0) == [1])
   }

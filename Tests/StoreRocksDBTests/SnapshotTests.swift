@@ -34,7 +34,7 @@ import Testing
 
   /// Commit a batch, a page and a channel's name to each shard.
   private static func fill(_ engine: RocksDBEngine, _ shards: Range<UInt16>, value: UInt8, position: UInt64) throws {
-    var commit = CommitGroup()
+    var commit = LoopCommit()
     for shard in shards {
       let id = ShardID(shard)
       commit.batches.append(.init(shard: id, index: LogIndex(position), bytes: ByteBuffer(bytes: [value])))

@@ -58,7 +58,7 @@ final class TestDirectory {
   }
 }
 
-extension CommitGroup {
+extension LoopCommit {
   /// Batches with these indices for shards 0 to `shards`−1, each of this size, and a page with the same content.
   init(index: UInt64, shards: Int = 2, bytes: Int = 40) {
     self.init()
@@ -88,7 +88,7 @@ extension RocksDBEngine {
   /// The log indices of a shard, with their contents checked.
   func indices(_ shard: Int, bytes: Int = 40) throws -> [UInt64] {
     try recover(ShardID(UInt16(shard))).log.map { index, content in
-      guard content == CommitGroup.content(shard, index.rawValue, bytes) else {
+      guard content == LoopCommit.content(shard, index.rawValue, bytes) else {
         throw StorageError.corrupt("log index \(index.rawValue) of shard \(shard) is not what was written")
       }
       return index.rawValue

@@ -23,7 +23,7 @@ struct UnsyncedTests {
   private static func killed() throws -> TestDirectory {
     let directory = TestDirectory()
     let engine = try open(directory, .interval(milliseconds: 60_000))
-    for index in 1...40 { try engine.commit(CommitGroup(index: UInt64(index))) }
+    for index in 1...40 { try engine.commit(LoopCommit(index: UInt64(index))) }
     let copy = try directory.copy()
     engine.close()
     return copy

@@ -16,7 +16,7 @@ package struct StoredData {
   // MARK: Writes
 
   /// Apply a whole commit.
-  package mutating func apply(_ group: CommitGroup) {
+  package mutating func apply(_ group: LoopCommit) {
     for batch in group.batches { apply(batch) }
     for item in group.feedBlocks { apply(item) }
     for drop in group.drops { apply(drop) }
@@ -25,30 +25,30 @@ package struct StoredData {
     for trim in group.stepTrims { apply(trim) }
   }
 
-  package mutating func apply(_ batch: CommitGroup.Batch) {
+  package mutating func apply(_ batch: LoopCommit.Batch) {
     log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes
   }
 
-  package mutating func apply(_ item: CommitGroup.FeedBlock) { feed[item.shard, default: []].append(item.block) }
+  package mutating func apply(_ item: LoopCommit.FeedBlock) { feed[item.shard, default: []].append(item.block) }
 
-  package mutating func apply(_ write: CommitGroup.PageWrite) {
+  package mutating func apply(_ write: LoopCommit.PageWrite) {
     pages[write.key] = write.bytes
     if let cid = write.cid { directory[write.key.shard, default: [:]][cid] = write.key.channel }
   }
 
-  package mutating func apply(_ drop: CommitGroup.Drop) {
+  package mutating func apply(_ drop: LoopCommit.Drop) {
     for key in pages.keys where key.shard == drop.shard && key.channel == drop.channel { pages[key] = nil }
     if directory[drop.shard]?[drop.cid] == drop.channel { directory[drop.shard]![drop.cid] = nil }
   }
 
-  package mutating func apply(_ trim: CommitGroup.StepTrim) {
+  package mutating func apply(_ trim: LoopCommit.StepTrim) {
     for key in pages.keys where key.shard == trim.shard && key.channel == trim.channel {
       if case .steps(trim.rowPage, let segment) = key.page, trim.segments.contains(segment) { pages[key] = nil }
     }
   }
 
   /// Remove the batches of a trim, and no earlier ones: none should be there.
-  package mutating func apply(_ trim: CommitGroup.LogTrim) {
+  package mutating func apply(_ trim: LoopCommit.LogTrim) {
     log[trim.shard]?.keys.filter { $0 > trim.after.rawValue && $0 <= trim.through.rawValue }
       .forEach { log[trim.shard]![$0] = nil }
   }
@@ -187,7 +187,7 @@ package protocol MemoryBackedStorage: StorageEngine, AnyObject {
 }
 
 extension MemoryBackedStorage {
-  package func commit(_ group: CommitGroup) throws(StorageError) { data.apply(group) }
+  package func commit(_ group: LoopCommit) throws(StorageError) { data.apply(group) }
 
   package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
     data.read(shard, channel)
@@ -226,7 +226,7 @@ extension StoredFeedBlock {
   }
 }
 
-extension CommitGroup.LogTrim {
+extension LoopCommit.LogTrim {
   /// A trim of everything, for storage with a defect.
   package var ofAll: Self { Self(shard: shard, after: .zero, through: LogIndex(.max)) }
 }

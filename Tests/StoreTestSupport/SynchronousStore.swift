@@ -16,7 +16,7 @@ package final class SynchronousStore: StoreLoopDriver {
   private let storage: Storage
   package private(set) var loop: StoreLoop!
   // Not answered yet
-  private var commits: [CommitGroup] = []
+  private var commits: [LoopCommit] = []
   private var loads: [(request: LoadRequest, reference: ChannelReference)] = []
   private var stepReads: [StepRequest] = []
   private var peeks: [StorageReadRequest] = []
@@ -149,7 +149,7 @@ package final class SynchronousStore: StoreLoopDriver {
 
   // MARK: StoreLoopDriver
 
-  package func commit(_ group: CommitGroup) { commits.append(group) }
+  package func commit(_ group: LoopCommit) { commits.append(group) }
   package func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
   package func readSteps(_ request: StepRequest) { stepReads.append(request) }
   package func readFeed(_ request: FeedReadRequest) { feedReads.append(request) }

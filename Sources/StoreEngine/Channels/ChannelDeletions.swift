@@ -74,12 +74,12 @@ final class ChannelDeletions: ShardPart {
 
   private func drop(_ number: ChannelNumber, _ cid: String, at index: LogIndex) {
     if drops.isEmpty { shard.loop.commits.registerDrops(of: shard) }
-    let drop = CommitGroup.Drop(shard: shard.state.id, channel: number, cid: Array(cid.utf8))
+    let drop = LoopCommit.Drop(shard: shard.state.id, channel: number, cid: Array(cid.utf8))
     drops.append(drop, at: index)
   }
 
   /// Add the drops whose deletion is durable.
-  func takeDrops(into group: inout CommitGroup) { group.drops += drops.take(durable: shard.log.durable) }
+  func takeDrops(into group: inout LoopCommit) { group.drops += drops.take(durable: shard.log.durable) }
 
   /// Complete the drops of the commit that has just become durable.
   func dropsCommitted() { drops.committed() }
@@ -318,7 +318,7 @@ final class ChannelDeletions: ShardPart {
 struct PendingDrops {
   private struct Deletion {
     var index: LogIndex
-    var drop: CommitGroup.Drop
+    var drop: LoopCommit.Drop
   }
 
   /// Channels to drop, in log order.
@@ -336,7 +336,7 @@ struct PendingDrops {
   /// Last deletion so far. A reply that a channel does not exist may leave when it is durable.
   private(set) var last = LogIndex.zero
 
-  mutating func append(_ drop: CommitGroup.Drop, at index: LogIndex) {
+  mutating func append(_ drop: LoopCommit.Drop, at index: LogIndex) {
     waiting.append(Deletion(index: index, drop: drop))
     absent[drop.cid] = (index, drop.channel)
     last = index
@@ -351,7 +351,7 @@ struct PendingDrops {
   func index(absent cid: [UInt8]) -> LogIndex? { absent.isEmpty ? nil : absent[cid]?.index }
 
   /// Take the drops whose deletion is durable.
-  mutating func take(durable: LogIndex) -> [CommitGroup.Drop] {
+  mutating func take(durable: LogIndex) -> [LoopCommit.Drop] {
     let count = waiting.prefix { $0.index <= durable }.count
     inFlight += waiting.prefix(count)
     waiting.removeFirst(count)

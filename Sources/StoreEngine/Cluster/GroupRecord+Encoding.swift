@@ -111,7 +111,7 @@ extension FieldReader {
 }
 
 /// The payload of a record of batches: one group commit's part for the shared log.
-extension CommitGroup {
+extension LoopCommit {
   /// Encode the batches that the shared log does not have yet.
   func recordPayload() -> [UInt8] {
     var buffer = ByteBuffer()

@@ -13,7 +13,7 @@ package protocol GroupReplicaDriver: AnyObject {
   /// ``Ownership/Event/answered(_:_:)``.
   func append(_ append: GroupAppend, as attempt: Ownership.Attempt)
   /// Commit this to local storage, after all earlier ones, then call ``GroupReplica/stored(_:)``.
-  func store(_ group: CommitGroup)
+  func store(_ group: LoopCommit)
   /// Make a loop that follows, from local storage, then call ``GroupReplica/restarted(_:stored:)``. Nothing is in
   /// flight at the storage.
   func restart()
@@ -67,9 +67,9 @@ package final class GroupReplica {
   private enum OwnCommit {
     case none
     /// No record of it is made. Becomes pending as soon as there is a key.
-    case unsealed(CommitGroup)
+    case unsealed(LoopCommit)
     /// Some of its records may be appended, and one in flight; `rest` has the others.
-    case pending(CommitGroup, rest: ArraySlice<Ownership.RecordContent>)
+    case pending(LoopCommit, rest: ArraySlice<Ownership.RecordContent>)
   }
 
   /// A write to local storage.
@@ -129,7 +129,7 @@ package final class GroupReplica {
     self.driver = driver
     self.loop = loop
     self.keys = RecordKeys(node: node, stored: keys, applied: stored)
-    applied = stored
+    loopCursor = stored
     storedCursor = stored
     ownership = Ownership(
       group: group,
@@ -148,7 +148,7 @@ package final class GroupReplica {
   /// The epoch in which this node owns the group; nil: it does not.
   package var ownedEpoch: OwnerEpoch? {
     switch state {
-    case .owning: applied.epoch
+    case .owning: loopCursor.epoch
     case .following, .releasing, .halted, .ended: nil
     }
   }
@@ -223,7 +223,7 @@ package final class GroupReplica {
   // MARK: Commits of the loop
 
   /// Commit a group of the loop: the loop's driver forwards ``StoreLoopDriver/commit(_:)``.
-  package func commit(_ group: CommitGroup) {
+  package func commit(_ group: LoopCommit) {
     var group = group
     if loop.isFollowing {
       group.position = storedPosition
@@ -340,7 +340,7 @@ package final class GroupReplica {
   private func makeKeyIfDue() {
     let now = driver.bootTime
     if purges.needsKey(newerThan: keys.newest) { keys.requestKey(at: now) }
-    guard let number = keys.numberIfDue(after: applied.position, at: now) else { return }
+    guard let number = keys.numberIfDue(after: loopCursor.position, at: now) else { return }
     driver.storeRecordKeys(keys.beginStoring(driver.makeRecordKey(number), first: ownership.logFirst))
   }
 
@@ -394,7 +394,7 @@ package final class GroupReplica {
   package func purge() {
     switch state {
     case .owning:
-      purges.begin(after: applied.position)
+      purges.begin(after: loopCursor.position)
       requestCommit()
     case .following:
       purges.trimmed()
@@ -424,9 +424,9 @@ package final class GroupReplica {
     if hasNext, loop.isFollowing { loop.purgeFollowed() }
   }
 
-  private var storedPosition: GroupPosition { GroupPosition(group: group, cursor: applied) }
+  private var storedPosition: GroupPosition { GroupPosition(group: group, cursor: loopCursor) }
 
-  private func store(_ group: CommitGroup, _ kind: Write.Kind) {
+  private func store(_ group: LoopCommit, _ kind: Write.Kind) {
     writes.append(Write(kind: kind, cursor: group.position?.cursor))
     driver.store(group)
   }
@@ -497,15 +497,15 @@ package final class GroupReplica {
 
   private func follow(_ record: GroupRecord) {
     do throws(FollowError) {
-      let batches: [CommitGroup.Batch]
+      let batches: [LoopCommit.Batch]
       do throws(WireError) {
         let sealed = try assembly.add(record)
         keys.applied(record, at: driver.bootTime, ownership.limits)
         guard !assembly.isWithinCommit else { return }
-        applied = LogCursor(after: record)
+        loopCursor = LogCursor(after: record)
         guard let sealed else { return noteRecordWithoutBatches(record) }
         guard let payload = keys.key(record.key)?.open(sealed) else { throw .badValue(.key) }
-        batches = try CommitGroup.batches(ofRecordPayload: payload)
+        batches = try LoopCommit.batches(ofRecordPayload: payload)
       } catch {
         throw .damaged(.corrupt("group \(group.rawValue), record \(record.position.rawValue): \(error)"))
       }
@@ -537,14 +537,14 @@ package final class GroupReplica {
     case .claim:
       // The owner before may have ended within a commit.
       assembly = CommitAssembly()
-      applied = LogCursor(after: record)
+      loopCursor = LogCursor(after: record)
       storePosition()
     case .release, .alive:
-      applied = LogCursor(after: record)
+      loopCursor = LogCursor(after: record)
       storePosition()
     case .unknown: preconditionFailure("an owner appended a record that it cannot read")
     case .purge:
-      applied = LogCursor(after: record)
+      loopCursor = LogCursor(after: record)
       storePosition()
       purges.appended(record, at: driver.bootTime, ownership.limits)
       purgeWrites = writes.count
@@ -554,7 +554,7 @@ package final class GroupReplica {
         preconditionFailure("a record of no commit")
       }
       ownCommit = .none
-      applied = LogCursor(after: record)
+      loopCursor = LogCursor(after: record)
       group.position = storedPosition
       store(group, .commit)
     }
@@ -564,7 +564,7 @@ package final class GroupReplica {
   /// batches before it, and a commit that waits for the shared log may have followed batches.
   private func storePosition() {
     guard case .none = ownCommit, !loop.isHalted, !loop.commits.hasFollowed else { return }
-    var group = CommitGroup()
+    var group = LoopCommit()
     group.position = storedPosition
     store(group, .position)
   }
@@ -589,7 +589,7 @@ package final class GroupReplica {
   package func restarted(_ loop: StoreLoop, stored: LogCursor) {
     self.loop = loop
     restarts += 1
-    applied = stored
+    loopCursor = stored
     storedCursor = stored
     assembly = CommitAssembly()
     isReadPostponed = false

@@ -72,7 +72,7 @@ package struct FeedTrimRequest: Hashable, Sendable {
   }
 }
 
-extension CommitGroup {
+extension LoopCommit {
   /// The records of a batch, for the feed. They are stored with the batch, or not at all.
   package struct FeedBlock: Sendable {
     package var shard: ShardID

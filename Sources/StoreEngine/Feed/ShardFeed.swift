@@ -148,7 +148,7 @@ final class ShardFeed: ShardPart {
   /// Close the open batch's block.
   ///
   /// - Returns: nil if the batch has no record.
-  func closeBatch() -> CommitGroup.FeedBlock? {
+  func closeBatch() -> LoopCommit.FeedBlock? {
     guard isOn else { return nil }
     flush()
     for (slot, changes) in pending { appendConsequences(of: changes, in: slot) }
@@ -163,7 +163,7 @@ final class ShardFeed: ShardPart {
       recentBytes -= oldest.bytes.readableBytes
       recent.removeFirst()
     }
-    return CommitGroup.FeedBlock(
+    return LoopCommit.FeedBlock(
       shard: shard.state.id,
       block: StoredFeedBlock(first: closed.first, bytes: closed.bytes)
     )

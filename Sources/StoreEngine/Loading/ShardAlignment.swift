@@ -35,7 +35,7 @@ package struct ShardAlignment {
   package static func plan(
     for storage: any StorageEngine,
     shardCount: Int
-  ) throws(StorageError) -> (batches: [CommitGroup.Batch], report: Report) {
+  ) throws(StorageError) -> (batches: [LoopCommit.Batch], report: Report) {
     var stored: [(shard: ShardID, state: StoredShard)] = []
     for number in 0..<shardCount {
       let shard = ShardID(UInt16(number))

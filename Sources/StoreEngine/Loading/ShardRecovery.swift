@@ -3,7 +3,7 @@ package import ReceiptWire
 
 /// A driver that starts shards from storage as a store does, and discards them.
 package final class ShardRecovery: StoreLoopDriver {
-  private var batches: [CommitGroup.Batch] = []
+  private var batches: [LoopCommit.Batch] = []
 
   private init() {}
 
@@ -24,7 +24,7 @@ package final class ShardRecovery: StoreLoopDriver {
     shardCount: Int,
     follows: Bool = false,
     _ change: (StoreLoop) -> Void
-  ) throws(StorageError) -> [CommitGroup.Batch] {
+  ) throws(StorageError) -> [LoopCommit.Batch] {
     let driver = ShardRecovery()
     // The loop refers to its driver without owning it.
     return try withExtendedLifetime(driver) { () throws(StorageError) in
@@ -41,7 +41,7 @@ package final class ShardRecovery: StoreLoopDriver {
   }
 
   /// Keep only the batches: the next start derives pages, drops and trims from them.
-  package func commit(_ group: CommitGroup) { batches += group.batches }
+  package func commit(_ group: LoopCommit) { batches += group.batches }
 
   // A loop without requests calls none of these; messages may get lost.
   package func load(_ request: LoadRequest, as reference: ChannelReference) {}

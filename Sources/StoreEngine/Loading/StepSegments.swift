@@ -49,7 +49,7 @@ final class StepSegments: ShardPart {
   /// be trimmed.
   private var trimsInFlight: Set<TrimKey> = []
   /// Segments to delete once the batch with this index is durable.
-  private var stepTrims: [(index: LogIndex, trim: CommitGroup.StepTrim)] = []
+  private var stepTrims: [(index: LogIndex, trim: LoopCommit.StepTrim)] = []
   /// The end of each row page's last deletion since the start, or since this had ``deletedBeforeMax`` entries. So
   /// deletions do not overlap, and the first one also deletes what an earlier run has left.
   private var deletedBefore: [TrimKey: UInt32] = [:]
@@ -281,7 +281,7 @@ final class StepSegments: ShardPart {
     guard from < first else { return }
     deletedBefore[key] = first
     if stepTrims.isEmpty { shard.loop.commits.registerTrims(of: shard) }
-    let trim = CommitGroup.StepTrim(shard: shard.state.id, channel: channel, rowPage: rowPage, segments: from..<first)
+    let trim = LoopCommit.StepTrim(shard: shard.state.id, channel: channel, rowPage: rowPage, segments: from..<first)
     stepTrims.append((index, trim))
   }
 
@@ -297,7 +297,7 @@ final class StepSegments: ShardPart {
   var isTrimming: Bool { !trimsInFlight.isEmpty }
 
   /// Add the trims whose batch is durable.
-  func takeTrims(into group: inout CommitGroup) {
+  func takeTrims(into group: inout LoopCommit) {
     let count = stepTrims.prefix { $0.index <= shard.log.durable }.count
     group.stepTrims += stepTrims.prefix(count).map(\.trim)
     stepTrims.removeFirst(count)

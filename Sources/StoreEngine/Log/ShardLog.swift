@@ -58,7 +58,7 @@ struct ShardLog: ~Copyable {
   mutating func begin(at time: Timestamp) { openBatchTime = time }
 
   /// Close the open batch for the next commit.
-  mutating func close(shard: ShardID, at time: Timestamp, sessions: [SessionRecord]) -> CommitGroup.Batch {
+  mutating func close(shard: ShardID, at time: Timestamp, sessions: [SessionRecord]) -> LoopCommit.Batch {
     let index = openBatchIndex
     var bytes = ByteBuffer()
     bytes.reserveCapacity(effectBytes.readableBytes + 64)
@@ -75,7 +75,7 @@ struct ShardLog: ~Copyable {
     closed = index
     closedTime = time
     loggedBytes += UInt64(bytes.readableBytes)
-    return CommitGroup.Batch(shard: shard, index: index, bytes: bytes)
+    return LoopCommit.Batch(shard: shard, index: index, bytes: bytes)
   }
 
   /// Mark everything closed as durable.

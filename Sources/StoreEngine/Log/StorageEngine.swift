@@ -9,7 +9,7 @@ package protocol StorageEngine: Sendable {
   /// Trims become durable in their order: each one begins where the last one of its log or row page ended.
   ///
   /// Throws if that failed or may have failed; the state of the storage is then unknown until ``recover(_:)``.
-  func commit(_ group: CommitGroup) throws(StorageError)
+  func commit(_ group: LoopCommit) throws(StorageError)
 
   /// Sync what earlier commits have left unsynced; do nothing if each commit syncs.
   func sync() throws(StorageError)
@@ -56,7 +56,7 @@ package protocol StorageEngine: Sendable {
   /// in flight.
   func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint
 
-  /// Read how far the storage has the log of a cluster's group: the newest ``CommitGroup/position`` of the group, or
+  /// Read how far the storage has the log of a cluster's group: the newest ``LoopCommit/position`` of the group, or
   /// the start of its log.
   func position(of group: GroupID) throws(StorageError) -> LogCursor
 
@@ -190,7 +190,7 @@ extension StorageEngine {
 }
 
 /// Writes that one event loop commits together: one append in flight per loop.
-package struct CommitGroup: Sendable {
+package struct LoopCommit: Sendable {
   /// A shard's log batch, encoded.
   package struct Batch: Sendable {
     package var shard: ShardID

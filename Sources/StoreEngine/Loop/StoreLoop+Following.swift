@@ -47,7 +47,7 @@ extension StoreLoop {
   /// were followed before ``StoreLoopDriver/commit(_:)`` is called.
   ///
   /// Batches that are applied here already are skipped: after a crash, local storage may have some of a group.
-  package func follow(_ batches: [CommitGroup.Batch]) throws(FollowError) {
+  package func follow(_ batches: [LoopCommit.Batch]) throws(FollowError) {
     precondition(isFollowing, "an owner follows no log")
     guard !isHalted else { return }
     let next = try decode(batches)
@@ -71,9 +71,9 @@ extension StoreLoop {
 
   /// Decode the batches that are not applied yet, and check that each follows the one before it.
   private func decode(
-    _ batches: [CommitGroup.Batch]
-  ) throws(FollowError) -> [(shard: ShardEngine, batch: LogBatch, source: CommitGroup.Batch)] {
-    var next: [(shard: ShardEngine, batch: LogBatch, source: CommitGroup.Batch)] = []
+    _ batches: [LoopCommit.Batch]
+  ) throws(FollowError) -> [(shard: ShardEngine, batch: LogBatch, source: LoopCommit.Batch)] {
+    var next: [(shard: ShardEngine, batch: LogBatch, source: LoopCommit.Batch)] = []
     var lasts: [LogIndex] = []
     for source in batches {
       guard let shard = shard(source.shard) else { throw .foreignShard(source.shard) }
@@ -123,7 +123,7 @@ extension StoreLoop {
   }
 
   /// Become the owner, from everything that was followed. Nothing is read and nothing is lost: followed batches that
-  /// local storage does not have yet go into the next commit, before the loop's own (``CommitGroup/followedCount``).
+  /// local storage does not have yet go into the next commit, before the loop's own (``LoopCommit/followedCount``).
   package func promote() {
     precondition(isFollowing, "the loop is the owner already")
     guard !isHalted else { return }

@@ -28,7 +28,7 @@ package final class StoreLoop {
 
   // Parts
   let replies = ReplyDelivery()
-  let commits = GroupCommits()
+  let commits = LoopCommits()
   let purges = StoragePurgeQueue()
   let memory: ChannelMemory
   let slices = SliceScheduler()

@@ -131,7 +131,7 @@ extension ShardEngine {
   /// index of the last closed batch, which is durable before the page is.
   ///
   /// - Returns: how many bytes were added.
-  func addDuePages(to group: inout CommitGroup, budget: Int) -> Int {
+  func addDuePages(to group: inout LoopCommit, budget: Int) -> Int {
     assert(!log.hasOpenBatch)
     var added = 0
     while added < budget {
@@ -144,19 +144,19 @@ extension ShardEngine {
   }
 
   /// Return the possible trim of the log if it is worth a write.
-  func takeLogTrim(batchesMin: UInt64) -> CommitGroup.LogTrim? {
+  func takeLogTrim(batchesMin: UInt64) -> LoopCommit.LogTrim? {
     // A follower nearly always has effects in its tail; it keeps the log from the oldest of them on.
     guard loop.isFollowing || !dirty.hasRecovered && tail.isEmpty else { return nil }
     var oldest = min(dirty.oldest ?? log.durable.next, deletions.oldest ?? log.durable.next)
     if loop.isFollowing { oldest = min(oldest, oldestFollowed ?? oldest) }
     let batchesMin = purges.isUnderWay ? 1 : batchesMin
     return trimLog(before: oldest, batchesMin: batchesMin).map { after, through in
-      CommitGroup.LogTrim(shard: state.id, after: after, through: through)
+      LoopCommit.LogTrim(shard: state.id, after: after, through: through)
     }
   }
 
   /// Return nil for a segment of steps that was trimmed before it was written.
-  private func encode(_ entry: DirtyPages.Entry) -> CommitGroup.PageWrite? {
+  private func encode(_ entry: DirtyPages.Entry) -> LoopCommit.PageWrite? {
     var cid: [UInt8]?
     var channel = ChannelNumber(0)
     var effects: [Effect]
@@ -176,6 +176,6 @@ extension ShardEngine {
     var bytes = ByteBuffer()
     Page(index: log.closed, effects: effects).write(into: &bytes)
     let key = PageKey(shard: state.id, channel: channel, page: entry.page)
-    return CommitGroup.PageWrite(key: key, cid: cid, bytes: bytes)
+    return LoopCommit.PageWrite(key: key, cid: cid, bytes: bytes)
   }
 }

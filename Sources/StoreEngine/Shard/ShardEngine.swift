@@ -483,7 +483,7 @@ final class ShardEngine {
   // MARK: Group commit
 
   /// Close the open batch and send the events of what happened in it.
-  func closeBatch() -> CommitGroup.Batch {
+  func closeBatch() -> LoopCommit.Batch {
     if !events.isUnwatched { advanceTime() }
     events.sendEvents(.afterNextCommit)
     let batch = log.close(shard: state.id, at: state.time, sessions: sessions.takeChanged())

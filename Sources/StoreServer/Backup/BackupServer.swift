@@ -66,7 +66,7 @@ final class BackupServer: Sendable {
     let time = clock.now()
     let indexes = hosts.map { host in
       host.eventLoop.flatSubmit {
-        let caughtUp = host.cluster?.catchUp() ?? host.eventLoop.makeSucceededVoidFuture()
+        let caughtUp = host.groupHost?.catchUp() ?? host.eventLoop.makeSucceededVoidFuture()
         return caughtUp.map { host.loop.durableIndexes }
       }
     }

@@ -146,7 +146,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private func reportNothing(of replica: GroupReplica) {
     guard !hasReportedNothing else { return }
     link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) { [weak host] reports in
-      if reports != nil { host?.cluster?.hasReportedNothing = true }
+      if reports != nil { host?.groupHost?.hasReportedNothing = true }
     }
   }
 
@@ -175,8 +175,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     if code != refusal?.code {
       refusal = code.map { ($0, bootTime) }
       host.eventLoop.execute { [weak host] in
-        guard let cluster = host?.cluster, cluster.replica != nil else { return }
-        cluster.reportThenHandle(.refusalChanged(cluster.refusal != nil))
+        guard let groupHost = host?.groupHost, groupHost.replica != nil else { return }
+        groupHost.reportThenHandle(.refusalChanged(groupHost.refusal != nil))
       }
     }
     guard let refusal, refusal.code == .clockJump else { return code }
@@ -209,10 +209,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       return promise.futureResult
     }
     link.log.ends(of: [replica.group]) { [weak host] ends in
-      guard let cluster = host?.cluster, let end = ends?.first else {
+      guard let groupHost = host?.groupHost, let end = ends?.first else {
         return promise.fail(PartRefusal(code: .backupFailed, detail: "the shared log does not answer"))
       }
-      cluster.awaitStored(end.last, Self.catchUpChecksMax, promise)
+      groupHost.awaitStored(end.last, Self.catchUpChecksMax, promise)
     }
     return promise.futureResult
   }
@@ -224,8 +224,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     }
     guard replica.storedCursor.position < position else { return promise.succeed() }
     host.eventLoop.assumeIsolated().scheduleTask(in: Self.catchUpInterval) { [weak host] in
-      guard let cluster = host?.cluster else { return promise.fail(CancellationError()) }
-      cluster.awaitStored(position, checks - 1, promise)
+      guard let groupHost = host?.groupHost else { return promise.fail(CancellationError()) }
+      groupHost.awaitStored(position, checks - 1, promise)
     }
   }
 
@@ -249,11 +249,11 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     link.writer.append(append) { [weak host] outcome in
       guard let host else { return }
       host.readClock()
-      host.cluster?.replica?.handle(.answered(attempt, outcome))
+      host.groupHost?.replica?.handle(.answered(attempt, outcome))
     }
   }
 
-  func store(_ group: CommitGroup) { host.write(group) }
+  func store(_ group: LoopCommit) { host.write(group) }
 
   func restart() { events.deposed(host) }
 
@@ -269,11 +269,11 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) {
       [weak host, snapshotFetch] reports in
       guard let host, host.stopped == nil else { return }
-      guard reports != nil else { return host.cluster?.afterPause { $0.reportNothingThenRemove() } ?? () }
+      guard reports != nil else { return host.groupHost?.afterPause { $0.reportNothingThenRemove() } ?? () }
       Task { [weak host] in
         // It may be installing.
         await snapshotFetch?.value
-        host?.eventLoop.execute { [weak host] in host?.cluster?.removeStored() }
+        host?.eventLoop.execute { [weak host] in host?.groupHost?.removeStored() }
       }
     }
   }
@@ -285,7 +285,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       Result { () throws(StorageError) in try storage.remove(group) }
     } then: { host, result in
       switch result {
-      case .success: host.cluster?.purgeRemoved()
+      case .success: host.groupHost?.purgeRemoved()
       case .failure(let error): host.events.halted(error)
       }
     }
@@ -295,10 +295,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private func purgeRemoved() {
     host.purgeStorage { host, result in
       switch result {
-      case .success: host.cluster?.events.removed(host)
+      case .success: host.groupHost?.events.removed(host)
       case .failure(let error):
         host.events.reported(error)
-        host.cluster?.afterPause(.seconds(5)) { $0.purgeRemoved() }
+        host.groupHost?.afterPause(.seconds(5)) { $0.purgeRemoved() }
       }
     }
   }
@@ -310,7 +310,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     host.offload(to: host.committer) { [storage = host.storage, group = replica.group] in
       Result { () throws(StorageError) in try storage.replaceRecordKeys(keys, of: group) }
     } then: { host, result in
-      host.cluster?.replica?.recordKeysStored(keys, result)
+      host.groupHost?.replica?.recordKeysStored(keys, result)
     }
   }
 
@@ -324,7 +324,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       eventLoop.execute { [weak host, keys] in
         guard let host else { return }
         host.readClock()
-        host.cluster?.replica?.recordKeysFetched(keys, from: node)
+        host.groupHost?.replica?.recordKeysFetched(keys, from: node)
       }
     }
   }
@@ -348,10 +348,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   func purgeStorage() {
     host.purgeStorage { host, result in
       switch result {
-      case .success: host.cluster?.replica?.storagePurged()
+      case .success: host.groupHost?.replica?.storagePurged()
       case .failure(let error):
         host.events.reported(error)
-        host.cluster?.afterPause(.seconds(5)) { $0.purgeStorage() }
+        host.groupHost?.afterPause(.seconds(5)) { $0.purgeStorage() }
       }
     }
   }
@@ -372,7 +372,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     timerDeadline = deadline
     timer?.cancel()
     timer = host.eventLoop.assumeIsolated().scheduleTask(in: BootTime.now().amount(until: deadline)) { [weak host] in
-      host?.cluster?.timerFired()
+      host?.groupHost?.timerFired()
     }
   }
 
@@ -415,19 +415,19 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     guard let replica, host.stopped == nil else { return }
     let report = replica.completed(memberReport(synced: synced ?? .zero))
     link.log.report(replica.group, by: replica.node, report) { [weak host] reports in
-      guard let host, let cluster = host.cluster, host.stopped == nil else { return }
-      guard reports != nil else { return cluster.afterPause { $0.reportThenFetch() } }
-      let fetch = SnapshotFetch(host: host, cluster: cluster, sources: cluster.others)
-      cluster.snapshotFetch = Task { await fetch.run() }
+      guard let host, let groupHost = host.groupHost, host.stopped == nil else { return }
+      guard reports != nil else { return groupHost.afterPause { $0.reportThenFetch() } }
+      let fetch = SnapshotFetch(host: host, groupHost: groupHost, sources: groupHost.others)
+      groupHost.snapshotFetch = Task { await fetch.run() }
     }
   }
 
   /// Try something again after a pause, if the host still runs then.
   private func afterPause(_ pause: TimeAmount = .seconds(1), _ body: @escaping @Sendable (GroupHost) -> Void) {
     host.eventLoop.assumeIsolated().scheduleTask(in: pause) { [weak host] in
-      guard let host, let cluster = host.cluster, host.stopped == nil else { return }
+      guard let host, let groupHost = host.groupHost, host.stopped == nil else { return }
       host.readClock()
-      body(cluster)
+      body(groupHost)
     }
   }
 }

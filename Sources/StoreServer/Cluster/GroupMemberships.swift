@@ -108,7 +108,7 @@ final class GroupMemberships: Sendable {
   /// Probe the shared log for the group of a host, instead of the one before of the same loop.
   func startProbes(ofLoop position: Int, for host: LoopHost) {
     let log = state.withLockedValue { $0.links[position].log }
-    host.eventLoop.execute { log.probe(for: [host.cluster?.replica].compactMap { $0 }) }
+    host.eventLoop.execute { log.probe(for: [host.groupHost?.replica].compactMap { $0 }) }
   }
 
   /// The longest time since the shared log has answered a probe.

@@ -149,11 +149,11 @@ extension HostSupervisor {
     guard memberships != nil else { return }
     state.withLockedValue { $0.isLeaving = true }
     let hosts = hosts
-    for host in hosts { host.eventLoop.execute { host.cluster?.leave() } }
+    for host in hosts { host.eventLoop.execute { host.groupHost?.leave() } }
     for _ in 0..<Self.handOverChecksMax {
       var isDone = true
       for host in hosts {
-        let isHandingOver = try? await host.eventLoop.submit { host.cluster?.isHandingOver ?? false }.get()
+        let isHandingOver = try? await host.eventLoop.submit { host.groupHost?.isHandingOver ?? false }.get()
         if isHandingOver == true { isDone = false }
       }
       if isDone { return }
@@ -213,7 +213,7 @@ extension HostSupervisor {
       }
       start(made, at: position)
       // The stop may have begun meanwhile.
-      if state.withLockedValue(\.isLeaving) { made.eventLoop.execute { made.cluster?.leave() } }
+      if state.withLockedValue(\.isLeaving) { made.eventLoop.execute { made.groupHost?.leave() } }
       state.withLockedValue { $0.groupRestarts[position]?.started(at: .now) }
     } catch {
       halted(error as? StorageError ?? .failed("\(error)"), generation: generation)

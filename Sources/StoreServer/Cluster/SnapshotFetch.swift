@@ -21,7 +21,7 @@ struct SnapshotFetch: Sendable {
   private static let logPause = Duration.milliseconds(500)
 
   let host: LoopHost
-  let cluster: GroupHost
+  let groupHost: GroupHost
   let sources: OtherNodes
 
   private var eventLoop: any EventLoop { host.eventLoop }
@@ -30,7 +30,7 @@ struct SnapshotFetch: Sendable {
   func run() async {
     var pause = Self.pauseMin
     while !Task.isCancelled {
-      if sources.configuration().addresses.isEmpty { cluster.events.joinFailed("no other node is announced") }
+      if sources.configuration().addresses.isEmpty { groupHost.events.joinFailed("no other node is announced") }
       for asksOwner in [false, true] {
         for address in sources.configuration().addresses.shuffled() {
           guard !Task.isCancelled else { return }
@@ -38,8 +38,8 @@ struct SnapshotFetch: Sendable {
             try await receiveSnapshot(address, asksOwner: asksOwner)
             return
           } catch {
-            try? await eventLoop.submit { cluster.joiningAt = nil }.get()
-            if !Task.isCancelled { cluster.events.joinFailed("\(address.host):\(address.port): \(error)") }
+            try? await eventLoop.submit { groupHost.joiningAt = nil }.get()
+            if !Task.isCancelled { groupHost.events.joinFailed("\(address.host):\(address.port): \(error)") }
           }
         }
       }
@@ -54,21 +54,21 @@ struct SnapshotFetch: Sendable {
   ) async throws {
     let connection = try await NodeConnection.open(address, sources, on: eventLoop)
     defer { eventLoop.execute { connection.value.close() } }
-    guard let id = try await eventLoop.submit({ cluster.replica?.group }).get() else { throw CancellationError() }
-    let group = GroupShards(group: id, shards: cluster.shards)
-    let request = SnapshotRequest(group: id.rawValue, shards: cluster.shards, asksOwner: asksOwner)
+    guard let id = try await eventLoop.submit({ groupHost.replica?.group }).get() else { throw CancellationError() }
+    let group = GroupShards(group: id, shards: groupHost.shards)
+    let request = SnapshotRequest(group: id.rawValue, shards: groupHost.shards, asksOwner: asksOwner)
     let reply = try await NodeConnection.request(connection, .snapshotBegin) { request.write(into: &$0) }
     let cursor = LogCursor(try SnapshotHead(reply.readableBytesSpan))
     let applied = try await eventLoop.submit {
-      cluster.hasDiverged ? RecordPosition.zero : cluster.replica?.storedCursor.position ?? .zero
+      groupHost.hasDiverged ? RecordPosition.zero : groupHost.replica?.storedCursor.position ?? .zero
     }.get()
     guard cursor.position > applied else {
       throw SnapshotFailure("the snapshot ends with record \(cursor.position.rawValue), which this node has")
     }
     // From here on the owner keeps the records that follow.
     try await eventLoop.submit {
-      cluster.joiningAt = cursor.position
-      cluster.reportSynced(.start)
+      groupHost.joiningAt = cursor.position
+      groupHost.reportSynced(.start)
     }.get()
     try await verify(cursor, of: id)
     let receiver = try await onThread { storage throws(StorageError) in try storage.receiveSnapshot(of: group) }
@@ -76,7 +76,7 @@ struct SnapshotFetch: Sendable {
       let bytes = try await receive(connection, into: receiver)
       try await verify(cursor, of: id)
       try await install(receiver, cursor, of: id)
-      cluster.events.joined(id, cursor.position, bytes)
+      groupHost.events.joined(id, cursor.position, bytes)
     } catch {
       receiver.remove()
       throw error
@@ -159,7 +159,7 @@ struct SnapshotFetch: Sendable {
   }
 
   /// Let the node make another host from what is stored.
-  private func restart() { cluster.events.installEnded(host) }
+  private func restart() { groupHost.events.installEnded(host) }
 
   /// Run a call of the storage on a thread.
   private func onThread<Value: Sendable>(
@@ -191,7 +191,7 @@ struct SnapshotFetch: Sendable {
         promise.succeed(value)
       }
       eventLoop.assumeIsolated().scheduleTask(in: Self.logTimeout) { answer(nil) }
-      body(cluster.link.log) { answer($0) }
+      body(groupHost.link.log) { answer($0) }
     }
     return try await promise.futureResult.get()
   }

@@ -81,7 +81,7 @@ final class SnapshotServer: Sendable {
     }
     let host = serving.hosts[Int(request.group)]
     host.eventLoop.execute { [self] in
-      if let refusal = host.cluster?.snapshotRefusal { return completion(.failure(Self.unavailable(refusal))) }
+      if let refusal = host.groupHost?.snapshotRefusal { return completion(.failure(Self.unavailable(refusal))) }
       make(owner, request, serving, completion)
     }
   }
@@ -152,7 +152,7 @@ final class SnapshotServer: Sendable {
     }
     let host = serving.hosts[Int(group)]
     host.eventLoop.execute {
-      let keys = host.cluster?.replica?.recordKeys ?? []
+      let keys = host.groupHost?.replica?.recordKeys ?? []
       completion(.success(RecordKeyList(keys: keys.map { .init(number: $0.number.rawValue, secret: $0.secret) })))
     }
   }

@@ -25,8 +25,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   let ownShardCount: Int
   private var pace = CommitPace()
   private(set) var loop: StoreLoop!
-  /// In a cluster: the host's part in it.
-  private(set) var cluster: GroupHost?
+  /// In a cluster: the host of the group whose shards the loop has.
+  private(set) var groupHost: GroupHost?
   private var pollNotifier: PollNotifier?
   /// Ticks, syncs and compactions, until the host stops.
   private var timers: [RepeatedTask] = []
@@ -82,7 +82,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     )
     if let group {
       let first = stored.first?.shard.rawValue ?? 0
-      cluster = GroupHost(group, shards: first..<(first + UInt16(stored.count)), host: self)
+      groupHost = GroupHost(group, shards: first..<(first + UInt16(stored.count)), host: self)
     }
     pollNotifier = PollNotifier(eventLoop: eventLoop) { [weak self] in
       guard let self else { return }
@@ -101,8 +101,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func setClock(_ time: Timestamp) {
     loop.clock = time
     let refusal: ErrorCode? = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
-    loop.commandRefusal = if let cluster { cluster.commandRefusal(refusal) } else { refusal }
-    cluster?.replica?.updateLease()
+    loop.commandRefusal = if let groupHost { groupHost.commandRefusal(refusal) } else { refusal }
+    groupHost?.replica?.updateLease()
   }
 
   /// Set the hosts of the same generation; call on the loop, before any other use and when one was replaced.
@@ -121,7 +121,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       host.setClock(host.clock.observe())
       host.loop.tick()
     }
-    cluster?.replica?.timerFired()
+    groupHost?.replica?.timerFired()
   }
 
   /// Start periodic syncs of the storage, for all hosts; call on the loop. A failed sync halts this host like a failed
@@ -129,7 +129,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   func startSync(everyMilliseconds interval: Int) {
     guard stopped == nil else { return }
     // A node's first report tells the others where it stands.
-    if cluster != nil { sync() }
+    if groupHost != nil { sync() }
     every(.milliseconds(Int64(interval))) { $0.sync() }
   }
 
@@ -157,14 +157,14 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func sync() {
     guard !isSyncing, !loop.isHalted else { return }
     isSyncing = true
-    let stored = cluster?.replica?.storedCursor
+    let stored = groupHost?.replica?.storedCursor
     offload(to: committer) { [storage] in
       Result { () throws(StorageError) in try storage.sync() }
     } then: { host, result in
       host.isSyncing = false
       switch result {
       case .failure(let error): host.loop.fail(error)
-      case .success: if let stored { host.cluster?.reportSynced(stored) }
+      case .success: if let stored { host.groupHost?.reportSynced(stored) }
       }
     }
   }
@@ -192,7 +192,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     for timer in timers { timer.cancel() }
     timers = []
     pollNotifier?.close()
-    cluster?.stop()
+    groupHost?.stop()
     peers = []
     loop.stop()
     if let stopped { return stopped.futureResult }
@@ -244,12 +244,12 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// wake-up, and requests that arrive meanwhile wait in their sockets and are then read together. A large group means
   /// that more is waiting already, and a slow disk would delay work that needs no commit: both use the thread, and the
   /// loop continues.
-  func commit(_ group: CommitGroup) {
-    if let replica = cluster?.replica { replica.commit(group) } else { write(group) }
+  func commit(_ group: LoopCommit) {
+    if let replica = groupHost?.replica { replica.commit(group) } else { write(group) }
   }
 
   /// Write a group to local storage.
-  func write(_ group: CommitGroup) {
+  func write(_ group: LoopCommit) {
     inFlight += 1
     // Groups are written in their order: none on the loop while the thread has an earlier one.
     if threadWrites == 0, pace.isQuick, group.logBytes < CommitPace.smallBytes {
@@ -271,12 +271,12 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func committed(_ result: Result<Void, StorageError>, _ duration: TimeAmount) {
     pace.record(duration)
     readClock()
-    if let replica = cluster?.replica { replica.stored(result) } else { loop.committed(result) }
+    if let replica = groupHost?.replica { replica.stored(result) } else { loop.committed(result) }
     finished()
   }
 
   private static func perform(
-    _ group: CommitGroup,
+    _ group: LoopCommit,
     _ storage: any StorageEngine
   ) -> (Result<Void, StorageError>, TimeAmount) {
     let start = NIODeadline.now()
@@ -290,7 +290,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       eventLoop.execute {
         self.readClock()
         self.loop.loaded(request, as: reference, result)
-        self.cluster?.replica?.readIfPostponed()
+        self.groupHost?.replica?.readIfPostponed()
         self.finishedRead(isBackground: request.isBackground)
       }
     }
@@ -332,11 +332,11 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func purge() {
-    guard cluster?.replica != nil else { return purgeStorage { host, result in host.loop.purged(result) } }
+    guard groupHost?.replica != nil else { return purgeStorage { host, result in host.loop.purged(result) } }
     // Not within the loop's turn: its call is answered like others.
     eventLoop.execute { [self] in
       readClock()
-      cluster?.replica?.purge()
+      groupHost?.replica?.purge()
     }
   }
 
@@ -387,13 +387,17 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     for message in messages { parts[Int(hostOfShard[Int(message.to.rawValue)])].append(message) }
     for (host, part) in zip(peers, parts) where !part.isEmpty {
       host.eventLoop.execute {
-        if let cluster = host.cluster, !cluster.servesRequests { cluster.forward(part) } else { host.receive(part) }
+        if let groupHost = host.groupHost, !groupHost.servesRequests {
+          groupHost.forward(part)
+        } else {
+          host.receive(part)
+        }
       }
     }
   }
 
   /// Whether this host answers requests; call on the loop.
-  var servesRequests: Bool { !loop.isHalted && (cluster?.servesRequests ?? true) }
+  var servesRequests: Bool { !loop.isHalted && (groupHost?.servesRequests ?? true) }
 
   /// Pass messages to the loop; call on the loop.
   func receive(_ messages: [MessageBetweenShards]) {

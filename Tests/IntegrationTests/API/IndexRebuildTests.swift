@@ -108,7 +108,7 @@ extension RealProcesses {
       let name = Array(user.utf8)
       let home = ShardID.owning(name.span.bytes, count: storage.shardCount)
       let index = try #require(try engine.read(home, .cid(name)))
-      var group = CommitGroup()
+      var group = LoopCommit()
       for (id, bytes) in index.pages where id == .memberships(0) {
         var page = try Page(bytes.readableBytesSpan)
         var entries = page.effects.compactMap { effect -> Membership? in
@@ -121,7 +121,7 @@ extension RealProcesses {
         var altered = ByteBuffer()
         page.write(into: &altered)
         let key = PageKey(shard: home, channel: index.number, page: id)
-        group.pages.append(CommitGroup.PageWrite(key: key, cid: nil, bytes: altered))
+        group.pages.append(LoopCommit.PageWrite(key: key, cid: nil, bytes: altered))
       }
       #expect(group.pages.count == 1)
       try engine.commit(group)

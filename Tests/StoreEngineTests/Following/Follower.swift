@@ -6,7 +6,7 @@ import StoreTestSupport
 import TestSupport
 
 /// The batches that an owner has committed to the shared log: one group for each commit.
-typealias SharedLog = [[CommitGroup.Batch]]
+typealias SharedLog = [[LoopCommit.Batch]]
 
 /// A follower of a shared log, with a storage of its own, which a test crashes and recovers.
 final class Follower {
@@ -74,7 +74,7 @@ final class Follower {
   }
 
   /// The batch as a broken follower understands it.
-  private func changed(_ batch: CommitGroup.Batch) -> CommitGroup.Batch {
+  private func changed(_ batch: LoopCommit.Batch) -> LoopCommit.Batch {
     guard defect == .skipsEffect, let content = try? LogBatch(batch.bytes.readableBytesSpan) else {
       return batch
     }
@@ -104,15 +104,15 @@ final class Follower {
   // MARK: Storage
 
   private enum Step {
-    case batch(CommitGroup.Batch)
-    case drop(CommitGroup.Drop)
-    case page(CommitGroup.PageWrite)
-    case logTrim(CommitGroup.LogTrim)
-    case trim(CommitGroup.StepTrim)
+    case batch(LoopCommit.Batch)
+    case drop(LoopCommit.Drop)
+    case page(LoopCommit.PageWrite)
+    case logTrim(LoopCommit.LogTrim)
+    case trim(LoopCommit.StepTrim)
   }
 
   /// The steps in which storage writes a group: batches one by one, then drops, then the rest in any order.
-  private static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
+  private static func steps(_ group: LoopCommit, _ random: inout SplitMix64) -> [Step] {
     group.batches.map(Step.batch) + group.drops.map(Step.drop)
       + random.shuffled(
         group.pages.map(Step.page) + group.logTrims.map(Step.logTrim) + group.stepTrims.map(Step.trim)

@@ -291,7 +291,7 @@ struct FollowingTests {
     let pair = try Pair()
     var effects = ByteBuffer()
     effects.writeEffect(.shard(.userSettled(99, version: 1)))
-    var batch = CommitGroup.Batch(
+    var batch = LoopCommit.Batch(
       shard: ShardID(0),
       index: LogIndex(UInt64(pair.log.count) + 1),
       bytes: ByteBuffer()

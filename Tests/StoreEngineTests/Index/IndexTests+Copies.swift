@@ -45,7 +45,7 @@ extension IndexTests {
   }
 
   private func align(_ storage: MemoryStorage) throws -> ShardAlignment.Report {
-    var commit = CommitGroup()
+    var commit = LoopCommit()
     let report: ShardAlignment.Report
     (commit.batches, report) = try ShardAlignment.plan(for: storage, shardCount: IndexHarness.shardCount)
     try storage.commit(commit)

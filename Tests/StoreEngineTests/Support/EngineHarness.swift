@@ -9,7 +9,7 @@ final class EngineHarness: StoreLoopDriver {
   let storage: MemoryStorage
   private(set) var loop: StoreLoop!
   /// The requested commits that are not answered.
-  var commits: [CommitGroup] = []
+  var commits: [LoopCommit] = []
   var loads: [(request: LoadRequest, reference: ChannelReference)] = []
   /// The requested reads of steps that are not answered.
   var stepReads: [StepRequest] = []
@@ -59,7 +59,7 @@ final class EngineHarness: StoreLoopDriver {
     loop.clock = Timestamp(milliseconds: clock)
   }
 
-  func commit(_ group: CommitGroup) {
+  func commit(_ group: LoopCommit) {
     commits.append(group)
     let indices = group.batches.map { "\($0.index.rawValue)" }.joined(separator: ",")
     let logTrims = group.logTrims.map { " trim \($0.through.rawValue)" }.joined()

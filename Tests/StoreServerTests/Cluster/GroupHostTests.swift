@@ -84,10 +84,10 @@ import Testing
   /// Records that arrive for it later would reach a host that is gone.
   @Test func stoppedHostLeavesNoReplica() throws {
     let node = try Node()
-    node.host.cluster?.replica?.timerFired()
-    node.link.probe(for: [node.host.cluster?.replica].compactMap { $0 })
+    node.host.groupHost?.replica?.timerFired()
+    node.link.probe(for: [node.host.groupHost?.replica].compactMap { $0 })
     // The answer of the probe is under way.
-    weak let replica = node.host.cluster?.replica
+    weak let replica = node.host.groupHost?.replica
     #expect(replica != nil)
     _ = node.host.stop()
     #expect(replica == nil)
@@ -96,28 +96,28 @@ import Testing
   /// What the member has of another history must not count as synced (C7).
   @Test func memberOfAnotherHistoryReportsNothing() throws {
     let node = try Node()
-    let cluster = try #require(node.host.cluster)
+    let groupHost = try #require(node.host.groupHost)
     let position = RecordPosition(9)
-    #expect(cluster.memberReport(synced: position) == MemberReport(position: position))
-    cluster.fetchSnapshot(.trimmed(first: RecordPosition(12)))
-    #expect(cluster.memberReport(synced: position) == MemberReport(position: position))
-    cluster.fetchSnapshot(.diverged(at: RecordPosition(5)))
-    #expect(cluster.memberReport(synced: position) == MemberReport(position: .zero))
-    cluster.joiningAt = RecordPosition(20)
+    #expect(groupHost.memberReport(synced: position) == MemberReport(position: position))
+    groupHost.fetchSnapshot(.trimmed(first: RecordPosition(12)))
+    #expect(groupHost.memberReport(synced: position) == MemberReport(position: position))
+    groupHost.fetchSnapshot(.diverged(at: RecordPosition(5)))
+    #expect(groupHost.memberReport(synced: position) == MemberReport(position: .zero))
+    groupHost.joiningAt = RecordPosition(20)
     let joining = MemberReport(position: RecordPosition(20), .joining)
-    #expect(cluster.memberReport(synced: position) == joining)
+    #expect(groupHost.memberReport(synced: position) == joining)
   }
 
   /// What is stored may not be synced (C7).
   @Test func leavingMemberReportsWhatIsSynced() throws {
     let node = try Node()
-    let cluster = try #require(node.host.cluster)
+    let groupHost = try #require(node.host.groupHost)
     let end = GroupEnd(owner: .none, first: RecordPosition.zero.next, last: .zero)
-    cluster.replica?.handle(.probeAnswered(end))
-    cluster.leave()
+    groupHost.replica?.handle(.probeAnswered(end))
+    groupHost.leave()
     #expect(node.log.reports(of: GroupID(0)).isEmpty)
-    cluster.reportSynced(LogCursor(position: RecordPosition(3), epoch: OwnerEpoch(1), hash: RecordHash(5)))
-    cluster.leave()
+    groupHost.reportSynced(LogCursor(position: RecordPosition(3), epoch: OwnerEpoch(1), hash: RecordHash(5)))
+    groupHost.leave()
     let leaving = MemberReport(position: RecordPosition(3), .leaving)
     #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): leaving])
   }
@@ -125,16 +125,16 @@ import Testing
   /// A change of the set must not count on a report of a disk that is lost.
   @Test func nodeOutsideSetReportsNothingOnce() throws {
     let node = try Node()
-    let cluster = try #require(node.host.cluster)
+    let groupHost = try #require(node.host.groupHost)
     node.log.report(GroupID(0), by: NodeID(1), synced: 9)
     let outside = GroupSet(members: [NodeID(2)], revision: 1)
     let end = GroupEnd(owner: .none, first: RecordPosition.zero.next, last: .zero, set: outside)
-    cluster.replica?.handle(.probeAnswered(end))
-    cluster.reportSynced(.start)
+    groupHost.replica?.handle(.probeAnswered(end))
+    groupHost.reportSynced(.start)
     node.loop.run()
     #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): MemberReport(position: .zero)])
     node.log.report(GroupID(0), by: NodeID(1), synced: 9)
-    cluster.reportSynced(.start)
+    groupHost.reportSynced(.start)
     #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): MemberReport(position: RecordPosition(9))])
   }
 }

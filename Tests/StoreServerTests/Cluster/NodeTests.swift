@@ -125,8 +125,8 @@ import Testing
   @Test func nodeReadsUnfittingGroupAgainWithGrowingPauses() async throws {
     try await withNode { node in
       try await node.owns(2)
-      var foreign = CommitGroup()
-      foreign.batches = [CommitGroup.Batch(shard: ShardID(0), index: LogIndex(99), bytes: ByteBuffer())]
+      var foreign = LoopCommit()
+      foreign.batches = [LoopCommit.Batch(shard: ShardID(0), index: LogIndex(99), bytes: ByteBuffer())]
       let key = try #require(try node.storage.recordKeys(of: GroupID(0)).last)
       let payload = key.seal(foreign.recordPayload())
       node.log.takeOver(GroupID(0), node: NodeID(2), payload: payload, key: key.number)

@@ -98,7 +98,7 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
     }
   }
 
-  func commit(_ group: CommitGroup) throws(StorageError) {
+  func commit(_ group: LoopCommit) throws(StorageError) {
     beforeCommit()
     if let failure { throw failure }
     state.withLock { state in

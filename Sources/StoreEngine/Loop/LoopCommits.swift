@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 
 /// Group commit: one append in flight, the next one open. It owns the lists of the shards that take part.
-final class GroupCommits: LoopPart {
+final class LoopCommits: LoopPart {
   private(set) var isUnderWay = false
   private var shardsInNextCommit: [ShardEngine] = []
   private var shardsInFlight: [ShardEngine] = []
@@ -14,7 +14,7 @@ final class GroupCommits: LoopPart {
   /// The shard whose due pages come first.
   private var pagePosition = 0
   /// Batches of the followed log that local storage does not have yet.
-  private var followed: [CommitGroup.Batch] = []
+  private var followed: [LoopCommit.Batch] = []
   /// Bytes of these batches, and of those in the commit in flight.
   private var followedBytes = 0
   private var followedBytesInFlight = 0
@@ -48,7 +48,7 @@ final class GroupCommits: LoopPart {
   func registerDrops(of shard: ShardEngine) { shardsDroppingPages.append(shard) }
 
   /// Add a followed batch to the next commit.
-  func follow(_ batch: CommitGroup.Batch) {
+  func follow(_ batch: LoopCommit.Batch) {
     followed.append(batch)
     followedBytes += batch.bytes.readableBytes
   }
@@ -59,7 +59,7 @@ final class GroupCommits: LoopPart {
   func start(isTick: Bool = false) {
     guard !isUnderWay else { return }
     let shards = loop.shards
-    var group = CommitGroup()
+    var group = LoopCommit()
     // Log trims first: pages of this group are not on storage yet.
     for shard in shards {
       if let trim = shard.takeLogTrim(batchesMin: isTick ? 1 : loop.configuration.trimBatchesMin) {
@@ -92,7 +92,7 @@ final class GroupCommits: LoopPart {
 
   /// Add all followed batches that wait, so that pages of this commit are not ahead of the local log. A promoted loop
   /// may still have some; they go before its own.
-  private func takeFollowed(into group: inout CommitGroup) {
+  private func takeFollowed(into group: inout LoopCommit) {
     group.batches = followed
     group.followedCount = followed.count
     followed.removeAll(keepingCapacity: true)
