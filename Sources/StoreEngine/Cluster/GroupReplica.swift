@@ -99,7 +99,7 @@ package final class GroupReplica {
   /// Writes that were in flight when a purge began to wait for them.
   private var purgeWrites = 0
   /// The last record whose batches the loop has; never one within a commit of several records.
-  private var applied: LogCursor
+  private var loopCursor: LogCursor
   /// The last record that local storage has. A sync that begins now covers it.
   package private(set) var storedCursor: LogCursor
   /// Writes to local storage that are in flight, in order.
