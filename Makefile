@@ -19,10 +19,8 @@ SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-
 DEBUG_INFO ?= -gline-tables-only
 # Debug builds optimise the engine and keep its assertions (Package.swift): random histories then take a tenth of the
 # time.
-SWIFT_DEBUG = TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) $(BUILD_FLAGS) \
-  $(addprefix -Xswiftc ,$(DEBUG_INFO) $(SWIFT_FLAGS))
-# Further flags of the compiler and of `swift build` for debug builds. Other flags compile everything anew.
-SWIFT_FLAGS ?=
+SWIFT_DEBUG = TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) $(BUILD_FLAGS) -Xswiftc $(DEBUG_INFO)
+# Further flags of `swift build` for debug builds. Other flags compile everything anew.
 BUILD_FLAGS ?=
 # Release builds optimise across modules, because small functions of other targets read and write frames and rows. Only
 # debug builds, which the tests use, check exclusive access at run time: the checks cost a tenth of a mark.
