@@ -59,18 +59,11 @@ package final class StoreSideHandler: ChannelInboundHandler {
     self.failed = failed
   }
 
-  /// The header of the input's first frame, and the size of its payload; nil: the frame is not complete.
-  private func nextFrame() throws(WireError) -> (header: FrameHeader, count: Int)? {
-    let next = try FrameDecoder().next(input.readableBytesSpan, at: 0)
-    guard case .frame(let header, let count) = next else { return nil }
-    return (header, count)
-  }
-
   package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     input.writeImmutableBuffer(unwrapInboundIn(data))
     var output = ByteBuffer()
     do {
-      while !isClosed, let (header, count) = try nextFrame() {
+      while !isClosed, case .frame(let header, let count) = try FrameDecoder().next(input.readableBytesSpan, at: 0) {
         input.moveReaderIndex(forwardBy: FrameHeader.byteCount)
         guard try received(header, input.readSlice(length: count)!, context.channel, &output) else {
           return close(context)
