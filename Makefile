@@ -37,7 +37,7 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 4
 
 .PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
-  test-build test-long test-release test-target test-sanitize loss-test log-soak lint profile bench \
+  test-build test-long test-release test-target loss-test log-soak lint profile bench \
   bench-push secrets deploy-check clean
 
 help: ## This list
@@ -165,12 +165,6 @@ test-release: release test-deps test-build ## Test the release programs, whose c
 profile: release ## Count the instructions of fixed work, and keep callgrind's profiles; ROWS='mark-read-100 …'
 	@$(call install,valgrind python3-h2)
 	@/usr/bin/python3 Tests/Performance/profile.py $(RELEASE_BIN) $(BUILD)/profiles $(if $(ROWS),--rows $(ROWS))
-
-# The targets with raw memory: sessions of HTTP/2 and TLS, pending requests, the frames' wire, rows of channels.
-SANITIZED_TESTS := HTTP2SessionTests,TLSSessionTests,ReceiptWireTests,ReceiptModelTests,StoreClientTests,GatewayTests
-test-sanitize: deps ## Tests of what uses raw memory, under the address sanitizer (builds under .build/address)
-	@ASAN_OPTIONS=detect_leaks=0 $(MAKE) --no-print-directory BUILD=$(BUILD)/address BUILD_FLAGS=--sanitize=address \
-	  test-target TARGET=$(SANITIZED_TESTS)
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
 	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }
