@@ -37,8 +37,8 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 4
 
 .PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
-  test-build test-long test-release test-target loss-test log-soak lint profile bench \
-  bench-push secrets deploy-check clean
+  test-build test-long test-release test-target loss-test log-soak lint profile bench bench-push secrets \
+  deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -172,7 +172,7 @@ test-target: ## Build and run only the test targets named in TARGET, such as Rec
 	@TIDEMARK_TEST_TARGETS=$(TARGET) $(SWIFT_DEBUG) --product tidemarkPackageTests
 	@TIDEMARK_TEST_TARGETS=$(TARGET) $(RUN_TESTS)
 
-loss-test: build test-deps ## Five minutes of lost connections, killed processes and slow readers: no event may be missing
+loss-test: build test-deps ## Five minutes of cut connections, kills and slow readers: no event may be missing
 	@$(SWIFT_DEBUG) --build-tests
 	@TIDEMARK_LOSS_SECONDS=$${TIDEMARK_LOSS_SECONDS:-300} $(RUN_TESTS) --filter RealProcesses.Losses
 

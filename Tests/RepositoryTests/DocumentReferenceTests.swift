@@ -77,7 +77,7 @@ import TestSupport
     }
   }
 
-  /// Each name in the Makefile's filters of tests is a target, a suite or a file of one.
+  /// Each name in the Makefile's filters of tests is a target or a suite.
   @Test func filtersOfMakefileNameSuites() throws {
     let makefile = try String(contentsOf: packageRoot.appendingPathComponent("Makefile"), encoding: .utf8)
       .replacing("$\\\n  ", with: "")

@@ -3,7 +3,8 @@ package import Testing
 
 /// Limits how many tests of a suite run at the same time.
 ///
-/// Two of the tests that start processes leave two cores idle for a third of the time.
+/// Two of the tests that start processes leave two cores idle for a third of the time, so three run by default. Beside
+/// tests that compute, three would lack CPU time for their deadlines: `make test` runs these before.
 package struct Lanes: TestTrait, SuiteTrait, TestScoping {
   fileprivate let semaphore: AsyncSemaphore
   package var isRecursive: Bool { true }
