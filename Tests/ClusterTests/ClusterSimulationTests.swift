@@ -9,10 +9,10 @@ import Testing
 /// `TIDEMARK_SEED=n` runs the simulation of that seed, `TIDEMARK_SEEDS=n` the simulations 1 to n.
 @Suite("Cluster simulation", .computing)
 struct ClusterSimulationTests {
-  static let seeds = TestRun.seeds(22, long: 3_000)
+  static let seeds = TestRun.seeds(23, long: 3_000)
   static let awaySeeds = TestRun.seeds(4, long: 1_000)
   static let storeSeeds = TestRun.seeds(2, long: 200)
-  static let gatewaySeeds = TestRun.seeds(22, long: 600)
+  static let gatewaySeeds = TestRun.seeds(23, long: 600)
   static let purgeSeeds = TestRun.seeds(3, long: 400)
 
   /// Counts over the finished simulations of a test.
@@ -58,7 +58,7 @@ struct ClusterSimulationTests {
   func simulatedClusterLosesNoWrite(seed: UInt64) {
     TestRun.printSeed(seed, of: "cluster simulation")
     let all = Self.run(ClusterSimulation(seed: seed), "cluster simulation", seed)
-    guard all.done == Self.seeds.count, all.done >= 22 else { return }
+    guard all.done == Self.seeds.count, all.done >= 23 else { return }
     print("cluster simulation: \(all.commands) commands under \(all.done) seeds")
     // Otherwise the simulations would prove too little.
     #expect(all.commands >= 100_000)
@@ -104,7 +104,7 @@ struct ClusterSimulationTests {
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     let all = Self.run(simulation, "gateways", seed)
     print("gateways \(seed): \(simulation.tally.unavailable) unavailable, \(simulation.tally.unknown) unknown")
-    guard all.done == Self.gatewaySeeds.count, all.done >= 20 else { return }
+    guard all.done == Self.gatewaySeeds.count, all.done >= 23 else { return }
     print("gateways: \(all.commands) commands, \(all.reads) reads, \(all.tally) under \(all.done) seeds")
     #expect(all.commands >= 100_000 && all.reads >= 100_000)
     for (name, count) in all.tally { #expect(count > 40, "only \(count) \(name)") }

@@ -4,7 +4,7 @@ import TidemarkClient
 /// Performs steps and compares states.
 @MainActor final class Player {
   /// Time until a state has to be as expected.
-  private static let limit = Duration.seconds(15)
+  private static let limit = Duration.seconds(60)
 
   private let backend: Backend
   private var clients: [String: Client] = [:]

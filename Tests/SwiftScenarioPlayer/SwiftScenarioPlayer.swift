@@ -5,7 +5,7 @@ import Foundation
 /// `SwiftScenarioPlayer <settings.json> <scenario.json>`: settings are `{ "url", "jwtSecretFile", "admin" }`, the last
 /// one the gateway's operations listener. The system has to trust the gateway's certificate. Steps of the host, such as
 /// a gateway that is killed, are printed as `@name`; the host answers `done`. Exits with 1 at the first state that is
-/// not as expected within 15 s.
+/// not as expected within 60 s.
 @main struct SwiftScenarioPlayer {
   private struct Scenario: Decodable {
     var steps: [[String: [String: JSONValue]]]

@@ -12,7 +12,7 @@
  * - `host(command)`: has the host do something, such as kill the gateway
  */
 /** Longest wait for an expected state, in milliseconds. */
-const limit = 15_000
+const limit = 60_000
 
 /** An event id of another store: a stream that is resumed with it begins with `stream.reset`. */
 const otherStore = '0'.repeat(32)

@@ -3,7 +3,7 @@
  *
  * node scenario.mjs <settings.json>: `{ "url", "ca"?, "jwtSecretFile", "admin" }`, the last one
  * the gateway's operations listener. Steps of the host, such as a gateway that is killed, are printed as `@name`; the
- * host answers `done`. Exits with 1 at the first state that is not as expected within 15 s.
+ * host answers `done`. Exits with 1 at the first state that is not as expected within 60 s.
  */
 import { createHmac } from 'node:crypto'
 import { readFileSync } from 'node:fs'

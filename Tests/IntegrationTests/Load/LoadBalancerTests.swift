@@ -111,7 +111,7 @@ extension RealProcesses {
       try await LoadBalancedServices.with { services in
         try await Self.prepare(services)
         let script = TestServices.client("Load/many_connections.py")
-        let crowd = try Companion(TestServices.python, [script, "\(services.listen.port)", "450"])
+        let crowd = try Companion(TestServices.python, [script, "\(services.listen.port)", "450", "50"])
         defer { crowd.end() }
         let counts = try await within("the count of closed connections") {
           for await line in crowd.lines { return line }

@@ -1,21 +1,22 @@
 """Opens more connections to a load balancer than one address may have, and keeps them while others are tried.
 
-usage: many_connections.py PORT COUNT
+usage: many_connections.py PORT COUNT CLOSED
 
-The connections come from 127.0.0.66. Prints `open N closed M` once each of them is known to be open or closed, and ends
-when standard input does.
+The connections come from 127.0.0.66. Waits until CLOSED of them are closed, at most 60 s, and a second longer for those
+that are not to be closed. Then prints `open N closed M`, and ends when standard input does.
 """
 
 import select, socket, sys, time
 
-port, count = int(sys.argv[1]), int(sys.argv[2])
+LIMIT = 60
+port, count, expected = (int(argument) for argument in sys.argv[1:4])
 connections = [
-    socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.66", 0), timeout=10) for _ in range(count)
+    socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.66", 0), timeout=LIMIT) for _ in range(count)
 ]
-closed, deadline = set(), time.monotonic() + 10
-while time.monotonic() < deadline and len(closed) < count:
+closed, deadline = set(), time.monotonic() + LIMIT
+while time.monotonic() < deadline:
     readable = select.select([made for made in connections if made not in closed], [], [], 1)[0]
-    if not readable:
+    if not readable and len(closed) >= expected:
         break
     for made in readable:
         try:

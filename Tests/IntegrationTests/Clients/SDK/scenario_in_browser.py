@@ -17,7 +17,7 @@ from browsers import launch, trust
 from playwright.sync_api import sync_playwright
 
 chromium, settings_file, directory, port, sdk = sys.argv[1:6]
-LIMIT = 190_000
+LIMIT = 480_000
 settings = json.loads(pathlib.Path(settings_file).read_text())
 secret = pathlib.Path(settings["jwtSecretFile"]).read_text().split("\n")[0]
 own = pathlib.Path(__file__).parent
