@@ -38,12 +38,35 @@ struct FieldTests {
 
   @Test func badNumbersAreRefused() {
     for (name, hex, error) in Self.badNumbers {
-      let bytes = [UInt8](hex: hex)
-      #expect(throws: error, "\(name)") {
-        var reader = FieldReader(bytes.span.bytes)
-        _ = try reader.varint()
+      // With more bytes after it, a number is read as one word.
+      for (after, following) in [("", ""), (" and more", "0102030405060708")] {
+        if error == .truncated, !following.isEmpty { continue }
+        let bytes = [UInt8](hex: hex + following)
+        #expect(throws: error, "\(name)\(after)") {
+          var reader = FieldReader(bytes.span.bytes)
+          _ = try reader.varint()
+        }
       }
     }
+  }
+
+  /// Many fields written into reserved bytes, where numbers are written and read as words.
+  @Test func randomNumbersFollowEachOther() throws {
+    var generator = SplitMix64(printingSeedOf: "varints after each other")
+    let numbers = (0..<10_000).map { _ in generator.next() >> generator.below(64) }
+    var buffer = ByteBuffer()
+    buffer.writeFields(byteCountMax: numbers.count * 10) { fields in
+      for number in numbers { fields.varint(number) }
+    }
+    var single = ByteBuffer()
+    for number in numbers { single.writeVarint(number) }
+    #expect(buffer == single)
+    var reader = FieldReader(buffer.readableBytesSpan)
+    for number in numbers {
+      let read = try reader.varint()
+      #expect(read == number)
+    }
+    try reader.end()
   }
 
   @Test func randomNumbersRoundTrip() throws {

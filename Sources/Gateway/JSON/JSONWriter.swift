@@ -33,15 +33,22 @@ extension OutputRawSpan {
   /// Append a string in quotes, with only the escapes that RFC 8259 section 7 requires.
   @_lifetime(self: copy self)
   package mutating func jsonString(_ text: RawSpan) {
-    append(UInt8(ascii: "\""))
     text.withUnsafeBytes { source in
-      if Self.isClean(source) {
-        if let start = source.baseAddress { copy(from: start, byteCount: source.count) }
-      } else {
+      guard Self.isClean(source) else {
+        append(UInt8(ascii: "\""))
         for byte in source { escaped(byte) }
+        append(UInt8(ascii: "\""))
+        return
+      }
+      withUnsafeMutableBytes { room, count in
+        precondition(source.count + 2 <= room.count - count, "no room for a string")
+        let start = room.baseAddress! + count
+        start.storeBytes(of: UInt8(ascii: "\""), as: UInt8.self)
+        if let first = source.baseAddress { (start + 1).copyMemory(from: first, byteCount: source.count) }
+        start.storeBytes(of: UInt8(ascii: "\""), toByteOffset: source.count + 1, as: UInt8.self)
+        count += source.count + 2
       }
     }
-    append(UInt8(ascii: "\""))
   }
 
   /// Append an integer in decimal.
@@ -91,49 +98,56 @@ extension OutputRawSpan {
     let time = CivilTime(milliseconds: milliseconds)
     withUnsafeMutableBytes { room, count in
       precondition(Self.timestampByteCount <= room.count - count, "no room for a time")
-      func two(_ value: UInt32, at offset: Int) {
-        room[count + offset] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value / 10)
-        room[count + offset + 1] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value % 10)
-      }
-      room[count] = UInt8(ascii: "\"")
-      two(time.date.year / 100, at: 1)
-      two(time.date.year % 100, at: 3)
-      room[count + 5] = UInt8(ascii: "-")
-      two(time.date.month, at: 6)
-      room[count + 8] = UInt8(ascii: "-")
-      two(time.date.day, at: 9)
-      room[count + 11] = UInt8(ascii: "T")
-      two(time.hour, at: 12)
-      room[count + 14] = UInt8(ascii: ":")
-      two(time.minute, at: 15)
-      room[count + 17] = UInt8(ascii: ":")
-      two(time.second, at: 18)
-      room[count + 20] = UInt8(ascii: ".")
-      room[count + 21] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: time.millisecond / 100)
-      two(time.millisecond % 100, at: 22)
-      room[count + 24] = UInt8(ascii: "Z")
-      room[count + 25] = UInt8(ascii: "\"")
+      let text = room.baseAddress! + count
+      // The characters that all times share; the digits replace the zeros.
+      let form: StaticString = "\"0000-00-00T00:00:00.000Z\""
+      text.copyMemory(from: UnsafeRawPointer(form.utf8Start), byteCount: Self.timestampByteCount)
+      Self.storeTwoDigits(time.date.year / 100, at: text + 1)
+      Self.storeTwoDigits(time.date.year % 100, at: text + 3)
+      Self.storeTwoDigits(time.date.month, at: text + 6)
+      Self.storeTwoDigits(time.date.day, at: text + 9)
+      Self.storeTwoDigits(time.hour, at: text + 12)
+      Self.storeTwoDigits(time.minute, at: text + 15)
+      Self.storeTwoDigits(time.second, at: text + 18)
+      Self.storeTwoDigits(time.millisecond / 10, at: text + 21)
+      text.storeBytes(
+        of: UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: time.millisecond % 10),
+        toByteOffset: 23,
+        as: UInt8.self
+      )
       count += Self.timestampByteCount
     }
   }
 
+  /// Store a number below 100 as two digits, in one write.
+  @inline(__always)
+  private static func storeTwoDigits(_ value: UInt32, at text: UnsafeMutableRawPointer) {
+    let tens = value / 10
+    let digits = 0x3030 &+ tens &+ (value &- tens &* 10) << 8
+    text.storeBytes(of: UInt16(truncatingIfNeeded: digits).littleEndian, as: UInt16.self)
+  }
+
   /// Return whether no byte must be escaped: none is below 0x20, a quotation mark or a backslash. Works on eight bytes
-  /// at a time: a byte is below n where subtracting n borrows into its high bit, and equal to n where XOR with n leaves
-  /// less than one.
+  /// at a time; the last eight may overlap those before.
   private static func isClean(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    guard bytes.count >= 8 else {
+      for byte in bytes where byte < 0x20 || byte == 0x22 || byte == 0x5C { return false }
+      return true
+    }
     var found: UInt64 = 0
     var at = 0
-    while at + 8 <= bytes.count {
-      let word = bytes.loadUnaligned(fromByteOffset: at, as: UInt64.self)
-      found |= bytesBelow(0x20, word) | bytesBelow(1, word ^ repeated(0x22)) | bytesBelow(1, word ^ repeated(0x5C))
+    while at + 8 < bytes.count {
+      found |= escapedBytes(bytes.loadUnaligned(fromByteOffset: at, as: UInt64.self))
       at += 8
     }
-    while at < bytes.count {
-      let byte = bytes[at]
-      if byte < 0x20 || byte == 0x22 || byte == 0x5C { return false }
-      at += 1
-    }
-    return found == 0
+    return found | escapedBytes(bytes.loadUnaligned(fromByteOffset: bytes.count - 8, as: UInt64.self)) == 0
+  }
+
+  /// Return non-zero where a byte of `word` must be escaped: a byte is below n where subtracting n borrows into its high
+  /// bit, and equal to n where XOR with n leaves less than one.
+  @inline(__always)
+  private static func escapedBytes(_ word: UInt64) -> UInt64 {
+    bytesBelow(0x20, word) | bytesBelow(1, word ^ repeated(0x22)) | bytesBelow(1, word ^ repeated(0x5C))
   }
 
   @inline(__always)

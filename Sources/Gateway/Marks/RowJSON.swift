@@ -6,6 +6,8 @@ package import ReceiptWire
 package enum RowJSON {
   /// Upper bound for the size of a row without its variable-length strings.
   private static let fixedByteMax = 640
+  /// Size of a row with ids of ten characters and all positions set.
+  private static let typicalByteCount = 256
 
   /// Return the upper bound for the size of a row in bytes.
   package static func byteMax(_ row: borrowing RowFields) -> Int {
@@ -44,6 +46,8 @@ package enum RowJSON {
   /// Write the rows of a read state, with commas between them.
   static func writeRows(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     let count = try reader.count(elementBytesMin: 8)
+    // Otherwise the buffer doubles, and is copied, five times for a page.
+    buffer.reserveCapacity(minimumWritableBytes: (Swift.min(count, WireLimits.pageMax) + 4) * typicalByteCount)
     for index in 0..<count {
       let row = try RowFields(&reader)
       if index > 0 { buffer.writeStaticString(",") }

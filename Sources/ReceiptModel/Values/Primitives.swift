@@ -47,6 +47,32 @@ package enum Varint {
     store(UInt8(truncatingIfNeeded: rest))
   }
 
+  /// Return the bytes of a value, the first one lowest, and their number; nil where they are more than eight.
+  ///
+  /// All groups of seven bits move at once: a time, in every row, has six.
+  @inlinable @inline(__always) package static func word(_ value: UInt64) -> (bytes: UInt64, count: Int)? {
+    guard value < 1 << 56 else { return nil }
+    let count = max(1, (70 - value.leadingZeroBitCount) / 7)
+    var groups = value & 0x0FFF_FFFF | (value & 0x00FF_FFFF_F000_0000) << 4
+    groups = groups & 0x3FFF_0000_3FFF | (groups & 0x0FFF_C000_0FFF_C000) << 2
+    groups = groups & 0x007F_007F_007F_007F | (groups & 0x3F80_3F80_3F80_3F80) << 1
+    return (groups | 0x8080_8080_8080_8080 & ~(UInt64.max << UInt64(8 * (count - 1))), count)
+  }
+
+  /// Return the value that `word` begins with, its first byte lowest, and the number of its bytes; nil where they are
+  /// more than eight, or more than the value needs.
+  @inlinable @inline(__always) package static func decode(_ word: UInt64) -> (value: UInt64, byteCount: Int)? {
+    let ends = ~word & 0x8080_8080_8080_8080
+    guard ends != 0 else { return nil }
+    let bitCount = UInt64(ends.trailingZeroBitCount + 1)
+    var groups = word & 0x7F7F_7F7F_7F7F_7F7F & (.max >> (64 - bitCount))
+    guard bitCount == 8 || groups >> (bitCount - 8) != 0 else { return nil }
+    groups = groups & 0x007F_007F_007F_007F | (groups & 0x7F00_7F00_7F00_7F00) >> 1
+    groups = groups & 0x3FFF_0000_3FFF | (groups & 0x3FFF_0000_3FFF_0000) >> 2
+    groups = groups & 0x0FFF_FFFF | (groups & 0x0FFF_FFFF_0000_0000) >> 4
+    return (groups, Int(bitCount / 8))
+  }
+
   /// Store a value at `offset`, and move `offset` to its end.
   @inlinable @inline(__always)
   package static func store(_ value: UInt64, in target: UnsafeMutableRawBufferPointer, at offset: inout Int) {

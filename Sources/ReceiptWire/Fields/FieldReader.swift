@@ -41,6 +41,13 @@ package struct FieldReader: ~Escapable {
   @usableFromInline
   @_lifetime(self: copy self)
   package mutating func varint(after first: UInt8) throws(WireError) -> UInt64 {
+    if remaining >= 7 {
+      let word = bytes.unsafeLoadUnaligned(fromByteOffset: offset - 1, as: UInt64.self)
+      if let (value, byteCount) = Varint.decode(UInt64(littleEndian: word)) {
+        offset += byteCount - 1
+        return value
+      }
+    }
     var value = UInt64(first & 0x7F)
     var shift: UInt64 = 7
     while true {

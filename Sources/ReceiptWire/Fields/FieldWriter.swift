@@ -137,7 +137,12 @@ package struct FieldCursor: ~Copyable {
 
   // Not inlined: the code of a mark just exceeds a processor's first instruction cache.
   @inline(never)
-  private mutating func longVarint(_ value: UInt64) { Varint.encode(value) { store($0) } }
+  private mutating func longVarint(_ value: UInt64) {
+    guard let (bytes, count) = Varint.word(value) else { return Varint.encode(value) { store($0) } }
+    // All eight are within what `varint` required.
+    base.storeBytes(of: bytes.littleEndian, toByteOffset: offset, as: UInt64.self)
+    offset += count
+  }
 
   /// Store an optional value: 0 for none, otherwise value + 1.
   @inline(__always)

@@ -28,6 +28,21 @@ import Testing
     #expect(back == text)
   }
 
+  /// Eight bytes are looked at together; the last eight may overlap those before.
+  @Test(arguments: [("\"", "\\\""), ("\\", "\\\\"), ("\u{1F}", "\\u001f")])
+  func bytesAreEscapedWhereverTheyAre(_ byte: String, _ escaped: String) {
+    for count in 0..<26 {
+      for place in 0...count {
+        let before = String(repeating: "\u{20}", count: place)
+        let after = String(repeating: "é", count: count - place)
+        let bytes = Array((before + byte + after).utf8)
+        #expect(written { $0.jsonString(bytes.span.bytes) } == "\"" + before + escaped + after + "\"")
+        let clean = Array((before + after).utf8)
+        #expect(written { $0.jsonString(clean.span.bytes) } == "\"" + before + after + "\"")
+      }
+    }
+  }
+
   @Test func escapedStringFitsByteBound() throws {
     let all = (0..<128).map { UInt8($0) }
     let text = written(OutputRawSpan.jsonStringByteMax(all.count)) { $0.jsonString(all.span.bytes) }
