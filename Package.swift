@@ -519,6 +519,14 @@ if Context.environment["TIDEMARK_OPTIMIZED_ENGINE"] == "1" {
   }
 }
 
+// Continuous integration compiles the product as release builds do, without checks of exclusive access at run time. Tests
+// on a developer's machine run with them.
+if Context.environment["TIDEMARK_UNCHECKED_EXCLUSIVITY"] == "1" {
+  for target in package.targets where [.regular, .executable].contains(target.type) && target.path == nil {
+    target.swiftSettings = (target.swiftSettings ?? []) + [.unsafeFlags(["-enforce-exclusivity=unchecked"])]
+  }
+}
+
 // `make test-target TARGET=ReceiptModelTests` builds and runs some test targets without compiling the others.
 if let names = Context.environment["TIDEMARK_TEST_TARGETS"]?.split(separator: ",") {
   package.targets.removeAll { target in target.type == .test && !names.contains { $0 == target.name } }
