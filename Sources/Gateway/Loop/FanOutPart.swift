@@ -82,7 +82,19 @@ final class FanOutPart: GatewayPart {
     case .markRead, .markDelivered:
       // A batch's answer does not show rows.
       fanOut.results[entry].uncounted = try MarkReply(payload).uncounted
-    default: throw .unknownKind(kind.rawValue)
+    // No request that fans out sends them.
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .changeMembers,
+      .deleteMessage, .markUnread, .patchChannelType, .assignChannelType, .acknowledge, .patchUser, .assignUser,
+      .settle, .deleteChannel, .truncateChannel, .eraseMember, .getChannel, .statuses, .getChannelType, .getUser,
+      .listUnsettled, .listMembers, .memberStatuses, .listChannels, .unreadCounts, .purge, .rebuildIndex, .webhookKnown,
+      .subscribe, .unsubscribe, .subscribeUser, .announceRow, .getToken, .listRevokedTokens, .threadReadState,
+      .userReceipts, .userThreads, .setMember, .markUnreadSince, .listConsumers, .readFeed, .acknowledgePush,
+      .redeemTicket, .noteWebhook, .presentTicket, .listRoster, .listMessages, .revokeToken, .putConsumer,
+      .removeConsumer, .openPartition, .commitConsumer, .leasePartitions, .backupBegin, .backupRead, .backupDigest,
+      .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin, .snapshotRead, .recordKeys, .importChannel,
+      .importMessages, .importMembers, .importAcknowledgements, .listStoredChannels, .exportChannel, .listUsers,
+      .putPushJob, .claimPushJobs, .updatePushJobs:
+      throw .unknownKind(kind.rawValue)
     }
   }
 

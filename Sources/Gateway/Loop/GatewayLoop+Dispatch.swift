@@ -117,31 +117,51 @@ extension GatewayLoop {
     case .getUser:
       let settings = try reader.userSettings()
       connection.respond(stream, status: status) { UserJSON.write(settings, into: &$0) }
-    default: connection.respond(stream, status: status, body: try Self.list(kind, request.route, &reader))
+    // Lists: each reply is checked entry by entry while it is written.
+    case .readState:
+      var body = ByteBuffer()
+      try RowJSON.writeReadState(&reader, into: &body)
+      connection.respond(stream, status: status, body: body)
+    case .threadReadState:
+      var body = ByteBuffer()
+      try RowJSON.writeThreadReadState(&reader, into: &body)
+      connection.respond(stream, status: status, body: body)
+    case .listChannels:
+      var body = ByteBuffer()
+      try UnreadJSON.writeChannels(&reader, into: &body)
+      connection.respond(stream, status: status, body: body)
+    case .listRoster:
+      var body = ByteBuffer()
+      try RosterJSON.writeMembers(&reader, into: &body)
+      connection.respond(stream, status: status, body: body)
+    case .listMessages:
+      var body = ByteBuffer()
+      try RosterJSON.writeMessages(&reader, into: &body)
+      connection.respond(stream, status: status, body: body)
+    case .listMembers:
+      let route = request.route
+      guard let list = route.memberList else { preconditionFailure("\(route.name) returns no list of members") }
+      var body = ByteBuffer()
+      try ListJSON.write(list, &reader, into: &body)
+      connection.respond(stream, status: status, body: body)
+    case .memberStatuses:
+      var body = ByteBuffer()
+      try ListJSON.writeMemberStatuses(&reader, into: &body)
+      connection.respond(stream, status: status, body: body)
+    // No response is written from their replies alone.
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .registerMessage,
+      .deleteMessage, .markDelivered, .patchChannelType, .assignChannelType, .acknowledge, .patchUser, .assignUser,
+      .settle, .deleteChannel, .eraseMember, .statuses, .listChannelTypes, .listUnsettled, .unreadCounts, .purge,
+      .rebuildIndex, .ticketPlace, .webhookKnown, .subscribe, .unsubscribe, .subscribeUser, .announceRow, .getToken,
+      .listRevokedTokens, .userReceipts, .userThreads, .setMember, .listConsumers, .readFeed, .acknowledgePush,
+      .redeemTicket, .noteWebhook, .presentTicket, .revokeToken, .putConsumer, .removeConsumer, .openPartition,
+      .commitConsumer, .leasePartitions, .backupBegin, .backupRead, .backupDigest, .backupEnd, .deliverChanges,
+      .confirmChanges, .snapshotBegin, .snapshotRead, .recordKeys, .importChannel, .importMessages, .importMembers,
+      .importAcknowledgements, .listStoredChannels, .exportChannel, .listUsers, .putPushJob, .claimPushJobs,
+      .updatePushJobs:
+      throw .unknownKind(kind.rawValue)
     }
     counters.answered(request.route, status: status)
-  }
-
-  /// Return the JSON of a list, whose reply is checked entry by entry while it is written.
-  private static func list(
-    _ kind: FrameKind,
-    _ route: Route,
-    _ reader: inout FieldReader
-  ) throws(WireError) -> ByteBuffer {
-    var body = ByteBuffer()
-    switch kind {
-    case .readState: try RowJSON.writeReadState(&reader, into: &body)
-    case .threadReadState: try RowJSON.writeThreadReadState(&reader, into: &body)
-    case .listChannels: try UnreadJSON.writeChannels(&reader, into: &body)
-    case .listRoster: try RosterJSON.writeMembers(&reader, into: &body)
-    case .listMessages: try RosterJSON.writeMessages(&reader, into: &body)
-    case .listMembers:
-      guard let list = route.memberList else { preconditionFailure("\(route.name) returns no list of members") }
-      try ListJSON.write(list, &reader, into: &body)
-    case .memberStatuses: try ListJSON.writeMemberStatuses(&reader, into: &body)
-    default: throw .unknownKind(kind.rawValue)
-    }
-    return body
   }
 
   /// Parse the body as a JSON object with known fields only; an empty body counts as `{}`. The object is valid until
