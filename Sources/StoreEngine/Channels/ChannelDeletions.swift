@@ -288,13 +288,13 @@ final class ChannelDeletions: ShardPart {
   /// yet.
   func performDuringDeletion(
     _ request: inout Request,
-    _ kind: ChannelRequestKind,
+    _ onAbsent: AbsentChannelAction,
     _ slot: ChannelSlot
   ) throws(WireError) -> Outcome {
-    switch kind {
+    switch request.kind {
     case .deleteChannel:
       guard request.isDuplicate, slicedDeletions.contains(where: { $0.slot == slot }) else {
-        return try shard.performAbsent(&request, kind, shard.replyTiming(slot))
+        return try shard.performAbsent(&request, onAbsent, shard.replyTiming(slot))
       }
       try request.fields.end()
       return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
@@ -302,13 +302,13 @@ final class ChannelDeletions: ShardPart {
       if let deletion = shard.state.consumers.heldDeletion(of: shard.state[slot].number) {
         let cid = Array(deletion.cid.utf8)
         let hold = (deletion, slot)
-        return kind == .putChannel
+        return request.kind == .putChannel
           ? try shard.putChannel(&request, cid: cid.span.bytes, nil, ending: hold)
           : try shard.importChannel(&request, cid: cid.span.bytes, nil, ending: hold)
       }
       return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
     default:
-      return try shard.performAbsent(&request, kind, shard.replyTiming(slot))
+      return try shard.performAbsent(&request, onAbsent, shard.replyTiming(slot))
     }
   }
 }

@@ -130,7 +130,7 @@ extension ShardEngine {
     guard !request.header.flags.contains(.thread) || request.kind.traits.contains(.thread) else {
       throw .badFlags(request.header.flags.rawValue)
     }
-    let kind: ChannelRequestKind
+    let onAbsent: AbsentChannelAction
     switch request.kind {
     case .patchChannelType: return try settings.patchChannelType(&request)
     case .assignChannelType: return try settings.assignChannelType(&request)
@@ -156,7 +156,6 @@ extension ShardEngine {
     case .presentTicket: return try push.presentTicket(&request)
     case .claimPushJobs: return try pushJobs.claim(&request)
     case .updatePushJobs: return try pushJobs.update(&request)
-    case .putPushJob: kind = .putPushJob
     case .getToken: return try tokens.getToken(&request)
     case .listRevokedTokens: return try tokens.listRevokedTokens(&request)
     case .revokeToken: return try tokens.revokeToken(&request)
@@ -169,59 +168,41 @@ extension ShardEngine {
     case .readFeed: return try feed.readFeed(&request, isLookedUp: wasLookedUp)
     case .listStoredChannels: return try exports.listStoredChannels(&request)
     case .listUsers: return try exports.listUsers(&request)
+    // Requests about one channel.
     case .exportChannel:
       if let outcome = try exports.storedPart(request) { return outcome }
-      kind = .exportChannel
-    case .importChannel: kind = .importChannel
-    case .importMessages: kind = .importMessages
-    case .importMembers: kind = .importMembers
-    case .importAcknowledgements: kind = .importAcknowledgements
-    case .putChannel: kind = .putChannel
-    case .changeMembers: kind = .changeMembers
-    case .registerMessage: kind = .registerMessage
-    case .deleteMessage: kind = .deleteMessage
-    case .markRead: kind = .mark(.read)
-    case .markUnread: kind = .mark(.unread)
-    case .markDelivered: kind = .mark(.delivered)
-    case .markUnreadSince: kind = .markUnreadSince
-    case .acknowledge: kind = .acknowledge
-    case .deleteChannel: kind = .deleteChannel
-    case .truncateChannel: kind = .truncateChannel
-    case .eraseMember: kind = .eraseMember
-    case .setMember: kind = .setMember
-    case .acknowledgePush: kind = .acknowledgePush
-    case .getChannel: kind = .getChannel
-    case .readState: kind = .readState
-    case .threadReadState: kind = .threadReadState
-    case .statuses: kind = .statuses
-    case .listMembers: kind = .listMembers
-    case .memberStatuses: kind = .memberStatuses
-    case .listRoster: kind = .listRoster
-    case .listMessages: kind = .listMessages
-    case .userReceipts: kind = .userReceipts
-    case .userThreads: kind = .userThreads
-    case .ticketPlace: kind = .ticketPlace
+      onAbsent = .refuse
+    case .putChannel, .importChannel: onAbsent = .create
+    case .deleteChannel, .eraseMember: onAbsent = .succeed
+    case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
+      .userThreads:
+      onAbsent = .checkUser
+    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState: onAbsent = .checkViewer
+    // No user's token is checked for them.
+    case .changeMembers, .registerMessage, .deleteMessage, .truncateChannel, .acknowledgePush, .getChannel,
+      .listMessages, .ticketPlace, .putPushJob, .importMessages, .importMembers, .importAcknowledgements:
+      onAbsent = .refuse
     // No requests to a shard.
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .backupBegin,
       .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin, .snapshotRead,
       .recordKeys:
       throw .unknownKind(request.kind.rawValue)
     }
-    return try dispatchOnChannel(&request, kind, wasLookedUp: wasLookedUp)
+    return try dispatchOnChannel(&request, onAbsent, wasLookedUp: wasLookedUp)
   }
 
   /// Perform a request about a channel, which may have to be loaded first.
   @inline(__always)
   private func dispatchOnChannel(
     _ request: inout Request,
-    _ kind: ChannelRequestKind,
+    _ onAbsent: AbsentChannelAction,
     wasLookedUp: Bool
   ) throws(WireError) -> Outcome {
     var fields = request.fields
     let cid = try fields.string()
     if let slot = state.slot(of: cid) {
       request.fields = fields
-      return try performOnLoadedChannel(&request, kind, slot)
+      return try performOnLoadedChannel(&request, onAbsent, slot)
     }
     if !wasLookedUp {
       guard Identifier.isCID(cid) else { return .refused(.invalidField, "\(Identifier.cidRange)") }
@@ -235,22 +216,22 @@ extension ShardEngine {
     }
     request.fields = fields
     if request.kind.isCommand { try begin(&request) }
-    if kind.absentChannelAction == .create {
-      return kind == .importChannel
+    if onAbsent == .create {
+      return request.kind == .importChannel
         ? try importChannel(&request, cid: cid, nil) : try putChannel(&request, cid: cid, nil)
     }
-    return try performAbsent(&request, kind, deletions.replyTiming(absent: cid))
+    return try performAbsent(&request, onAbsent, deletions.replyTiming(absent: cid))
   }
 
   /// Perform a request about a channel that does not exist, except its creation. A revoked token is refused first, as
   /// for an existing channel.
   func performAbsent(
     _ request: inout Request,
-    _ kind: ChannelRequestKind,
+    _ onAbsent: AbsentChannelAction,
     _ replyTiming: ReplyLane.Timing
   ) throws(WireError) -> Outcome {
     var isRevoked = false
-    switch kind.absentChannelAction {
+    switch onAbsent {
     case .succeed: return try succeedAbsent(&request, replyTiming)
     case .checkUser: isRevoked = self.isRevoked(try request.fields.string(), request)
     case .checkViewer: isRevoked = self.isRevoked(try ViewerFields(&request.fields).user, request)
@@ -263,15 +244,17 @@ extension ShardEngine {
   /// Perform a request about a channel that is in memory.
   private func performOnLoadedChannel(
     _ request: inout Request,
-    _ kind: ChannelRequestKind,
+    _ onAbsent: AbsentChannelAction,
     _ slot: ChannelSlot
   ) throws(WireError) -> Outcome {
     if request.kind.isCommand { try begin(&request) }
-    if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, kind, slot) }
+    if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, onAbsent, slot) }
     recordUse(of: slot)
     refresh(slot)
-    switch kind {
-    case .mark(let mark): return try markInChannel(&request, mark, slot)
+    switch request.kind {
+    case .markRead: return try markInChannel(&request, .read, slot)
+    case .markUnread: return try markInChannel(&request, .unread, slot)
+    case .markDelivered: return try markInChannel(&request, .delivered, slot)
     case .markUnreadSince: return try markUnreadSince(&request, slot)
     case .registerMessage: return try register(&request, slot)
     case .acknowledgePush: return try push.acknowledgePush(&request, slot)
@@ -302,45 +285,21 @@ extension ShardEngine {
     case .importMessages: return try importMessages(&request, slot)
     case .importMembers: return try importMembers(&request, slot)
     case .importAcknowledgements: return try importAcknowledgements(&request, slot)
+    // Requests of ``dispatch(_:wasLookedUp:)``, and frames that are no requests to a shard.
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .patchChannelType,
+      .assignChannelType, .patchUser, .assignUser, .settle, .getChannelType, .listChannelTypes, .getUser,
+      .listUnsettled, .listChannels, .unreadCounts, .purge, .rebuildIndex, .webhookKnown, .subscribe, .unsubscribe,
+      .subscribeUser, .announceRow, .getToken, .listRevokedTokens, .listConsumers, .readFeed, .redeemTicket,
+      .noteWebhook, .presentTicket, .revokeToken, .putConsumer, .removeConsumer, .openPartition, .commitConsumer,
+      .leasePartitions, .backupBegin, .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges,
+      .snapshotBegin, .snapshotRead, .recordKeys, .listStoredChannels, .listUsers, .claimPushJobs, .updatePushJobs:
+      preconditionFailure("a request that is not about one channel")
     }
   }
 }
 
-/// The kinds of requests about one channel, which their first field names.
-enum ChannelRequestKind: Equatable {
-  case putChannel
-  case importChannel
-  case importMessages
-  case importMembers
-  case importAcknowledgements
-  case exportChannel
-  case changeMembers
-  case registerMessage
-  case mark(MarkKind)
-  case deleteMessage
-  case markUnreadSince
-  case acknowledge
-  case deleteChannel
-  case truncateChannel
-  case eraseMember
-  case setMember
-  case acknowledgePush
-  case putPushJob
-  case getChannel
-  case readState
-  case threadReadState
-  case statuses
-  case listMembers
-  case memberStatuses
-  case listRoster
-  case listMessages
-  case userReceipts
-  case userThreads
-  case ticketPlace
-}
-
 /// The action of a request about a channel if the channel does not exist.
-private enum AbsentChannelAction {
+enum AbsentChannelAction {
   /// Create the channel.
   case create
   /// Succeed without a change: a repeat of the command that has removed the channel must succeed.
@@ -351,21 +310,4 @@ private enum AbsentChannelAction {
   case checkUser
   /// Check the token of the viewer that the fields after the cid begin with, then refuse the request.
   case checkViewer
-}
-
-extension ChannelRequestKind {
-  /// The action of a request about a channel if the channel does not exist.
-  fileprivate var absentChannelAction: AbsentChannelAction {
-    switch self {
-    case .putChannel, .importChannel: .create
-    case .deleteChannel, .eraseMember: .succeed
-    case .mark, .acknowledge, .markUnreadSince, .setMember, .userReceipts, .userThreads: .checkUser
-    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState: .checkViewer
-    // No user's token is checked for them.
-    case .changeMembers, .registerMessage, .deleteMessage, .truncateChannel, .acknowledgePush, .getChannel,
-      .listMessages, .ticketPlace, .putPushJob, .importMessages, .importMembers, .importAcknowledgements,
-      .exportChannel:
-      .refuse
-    }
-  }
 }
