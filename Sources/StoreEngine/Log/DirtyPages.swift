@@ -35,27 +35,15 @@ struct DirtyPages {
     /// Rises with every channel that occupies the slot.
     var generation: UInt32 = 0
 
-    /// Mark a page dirty. Returns whether it was clean.
-    mutating func mark(_ page: PageID) -> Bool {
+    /// Set whether a page is dirty. Returns whether that is a change.
+    mutating func set(_ page: PageID, isDirty: Bool) -> Bool {
       switch page {
-      case .head: DirtyPages.mark(&isHeadDirty)
-      case .rows(let number): DirtyPages.mark(&rows, Int(number))
-      case .segment(let number): DirtyPages.mark(&segments, Int(number))
-      case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.insert(page).inserted
-      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers,
-        .pushJob:
-        preconditionFailure("page \(page) belongs to the shard")
-      }
-    }
-
-    mutating func clear(_ page: PageID) {
-      switch page {
-      case .head: isHeadDirty = false
-      case .rows(let number): rows[Int(number)] = false
-      case .segment(let number): segments[Int(number)] = false
-      case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.remove(page)
-      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers,
-        .pushJob:
+      case .head: DirtyPages.set(&isHeadDirty, isDirty)
+      case .rows(let number): DirtyPages.set(&rows, number, isDirty)
+      case .segment(let number): DirtyPages.set(&segments, number, isDirty)
+      case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
+        DirtyPages.set(&others, page, isDirty)
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers, .pushJob:
         preconditionFailure("page \(page) belongs to the shard")
       }
     }
@@ -126,7 +114,7 @@ struct DirtyPages {
     isRecovered: Bool = false
   ) {
     let number = Int(slot.rawValue)
-    let isNew = trackers[number].mark(page)
+    let isNew = trackers[number].set(page, isDirty: true)
     trackers[number].last = max(trackers[number].last, index)
     guard isNew else { return }
     trackers[number].dirtyCount += 1
@@ -145,7 +133,7 @@ struct DirtyPages {
     loggedBytes: UInt64,
     isRecovered: Bool = false
   ) {
-    let isNew = shardPages.mark(page)
+    let isNew = shardPages.set(page, isDirty: true)
     switch page {
     case .types: typesLast = max(typesLast, index)
     case .users: usersLast = max(usersLast, index)
@@ -185,22 +173,25 @@ struct DirtyPages {
     switch entry.owner {
     case .channel(let slot, _):
       trackers[Int(slot.rawValue)].dirtyCount -= 1
-      trackers[Int(slot.rawValue)].clear(entry.page)
-    case .shard: shardPages.clear(entry.page)
+      _ = trackers[Int(slot.rawValue)].set(entry.page, isDirty: false)
+    case .shard: _ = shardPages.set(entry.page, isDirty: false)
     }
     return entry
   }
 
-  /// Mark a page dirty. Returns whether it was clean.
-  fileprivate static func mark(_ isDirty: inout Bool) -> Bool {
-    guard !isDirty else { return false }
-    isDirty = true
+  fileprivate static func set(_ flag: inout Bool, _ isDirty: Bool) -> Bool {
+    guard flag != isDirty else { return false }
+    flag = isDirty
     return true
   }
 
-  fileprivate static func mark(_ pages: inout [Bool], _ number: Int) -> Bool {
-    while pages.count <= number { pages.append(false) }
-    return mark(&pages[number])
+  fileprivate static func set(_ pages: inout [Bool], _ number: UInt32, _ isDirty: Bool) -> Bool {
+    while pages.count <= Int(number) { pages.append(false) }
+    return set(&pages[Int(number)], isDirty)
+  }
+
+  fileprivate static func set<Page>(_ pages: inout Set<Page>, _ page: Page, _ isDirty: Bool) -> Bool {
+    isDirty ? pages.insert(page).inserted : pages.remove(page) != nil
   }
 }
 
@@ -218,36 +209,19 @@ private struct ShardPages {
   private var timers: Set<UInt32> = []
   private var pushJobs: Set<UInt32> = []
 
-  /// Mark a page dirty. Returns whether it was clean.
-  mutating func mark(_ page: PageID) -> Bool {
+  /// Set whether a page is dirty. Returns whether that is a change.
+  mutating func set(_ page: PageID, isDirty: Bool) -> Bool {
     switch page {
-    case .types: DirtyPages.mark(&areTypesDirty)
-    case .users(let number): DirtyPages.mark(&users, Int(number))
-    case .shardHead: DirtyPages.mark(&isHeadDirty)
-    case .outbox(let number): DirtyPages.mark(&outbox, Int(number))
-    case .index: DirtyPages.mark(&isIndexDirty)
-    case .webhooks(let number): DirtyPages.mark(&webhooks, Int(number))
-    case .tokens: DirtyPages.mark(&areTokensDirty)
-    case .consumers: DirtyPages.mark(&areConsumersDirty)
-    case .timers(let number): timers.insert(number).inserted
-    case .pushJob(let number): pushJobs.insert(number).inserted
-    case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
-      preconditionFailure("page \(page) belongs to a channel")
-    }
-  }
-
-  mutating func clear(_ page: PageID) {
-    switch page {
-    case .types: areTypesDirty = false
-    case .users(let number): users[Int(number)] = false
-    case .shardHead: isHeadDirty = false
-    case .outbox(let number): outbox[Int(number)] = false
-    case .index: isIndexDirty = false
-    case .webhooks(let number): webhooks[Int(number)] = false
-    case .tokens: areTokensDirty = false
-    case .consumers: areConsumersDirty = false
-    case .timers(let number): timers.remove(number)
-    case .pushJob(let number): pushJobs.remove(number)
+    case .types: DirtyPages.set(&areTypesDirty, isDirty)
+    case .users(let number): DirtyPages.set(&users, number, isDirty)
+    case .shardHead: DirtyPages.set(&isHeadDirty, isDirty)
+    case .outbox(let number): DirtyPages.set(&outbox, number, isDirty)
+    case .index: DirtyPages.set(&isIndexDirty, isDirty)
+    case .webhooks(let number): DirtyPages.set(&webhooks, number, isDirty)
+    case .tokens: DirtyPages.set(&areTokensDirty, isDirty)
+    case .consumers: DirtyPages.set(&areConsumersDirty, isDirty)
+    case .timers(let number): DirtyPages.set(&timers, number, isDirty)
+    case .pushJob(let number): DirtyPages.set(&pushJobs, number, isDirty)
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       preconditionFailure("page \(page) belongs to a channel")
     }
