@@ -18,9 +18,6 @@ final class AuthenticationPart: GatewayPart {
   /// The tokens in the cache.
   var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
 
-  /// Requests that wait for their token to be verified.
-  var waitingCount: Int { authenticator.waitingCount }
-
   /// Replace the keys of tokens. Every connection's credential is checked again.
   func replace(_ tokens: GatewayUpdate.Tokens) {
     authenticator.replace(tokens.verifier, verified: tokens.verified, now: loop.now)
@@ -310,6 +307,11 @@ final class AuthenticationPart: GatewayPart {
       "tidemark_gateway_tokens_cached",
       help: "Verified tokens in the cache.",
       Double(authenticator.cachedCount)
+    )
+    samples.gauge(
+      "tidemark_gateway_requests_parked",
+      help: "Requests that wait for their token to be verified.",
+      Double(authenticator.waitingCount)
     )
     let tokens = [("hit", hits), ("miss", misses), ("refused", refusals)]
     for (result, count) in tokens {

@@ -357,6 +357,7 @@ final class EventStreamsPart: GatewayPart {
     let gauges: [(String, String, Int)] = [
       ("event_streams", "Streams of events open.", hub.streamCount),
       ("event_channels", "Channels with open event streams.", hub.channelCount),
+      ("event_openings_waiting", "Event streams waiting to be opened.", hub.waitingCount),
     ]
     for (name, help, value) in gauges { samples.gauge("tidemark_gateway_\(name)", help: help, Double(value)) }
     writer.collect(into: &samples)

@@ -45,6 +45,8 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// Remove an aborted event stream or streamed request, and cancel a request that waits.
   package func http2StreamAborted(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
     waitingRequests.cancel(stream)
+    authentication.cancel(stream)
+    // A long-lived stream cancels its own entries when it is removed.
     openStreams.aborted(stream)
   }
 

@@ -12,8 +12,7 @@ struct RequestAwaitingStore {
   let deadline: NIODeadline
 }
 
-/// Batches and page queries that wait until the store has room for them. Also the metrics and the cancellation of
-/// every ``WaitingQueue`` of a loop.
+/// Batches and page queries that wait until the store has room for them.
 ///
 /// A *batch* waits until the store's request window has room for all of its entries: sent at once, those that exceed
 /// the window would be refused as `store_busy`, although there is room a moment later. At its deadline it begins
@@ -115,12 +114,10 @@ final class WaitingRequestsPart: GatewayPart {
 
   // MARK: End of waiting
 
-  /// Cancel the waiting request of a stream that has closed. Long-lived streams cancel their own entries when they are
-  /// removed.
+  /// Cancel the waiting request of a stream that has closed.
   func cancel(_ stream: HTTP2StreamHandle) {
     batches.cancel(stream)
     pageQueries.cancel(stream)
-    loop.authentication.cancel(stream)
   }
 
   /// Answer page queries that have waited too long, as when the store answers nothing.
@@ -170,8 +167,6 @@ final class WaitingRequestsPart: GatewayPart {
     let gauges = [
       ("batches_waiting", "Batches waiting for room in the store's request window.", batches.count),
       ("queries_waiting", "Queries waiting until the store has answered earlier ones.", pageQueries.count),
-      ("requests_parked", "Requests that wait for their token to be verified.", loop.authentication.waitingCount),
-      ("event_openings_waiting", "Event streams waiting to be opened.", loop.events.hub.waitingCount),
     ]
     for (name, help, count) in gauges { samples.gauge("tidemark_gateway_\(name)", help: help, Double(count)) }
     let counters = [
