@@ -170,7 +170,7 @@ package final class StoreServer: Sendable {
     guard supervisor.serving.current() != nil else {
       return "the shards are starting, or reloading after a failed commit"
     }
-    if let level = supervisor.state.withLockedValue(\.unsupportedLevel) {
+    if let level = supervisor.unsupportedLevel {
       return "the cluster has level \(level.rawValue), which this tidemark-store does not support: install a newer one"
     }
     guard let silence = memberships?.logSilence, silence >= Self.logSilenceMax else { return nil }
@@ -211,11 +211,10 @@ package final class StoreServer: Sendable {
     if sum.cluster != nil {
       if let ages = await memberships?.followAges() { sum.cluster!.followAges = ages }
       sum.cluster!.ownedGroups = supervisor.serving.current()?.epochs?.count { $0 != nil } ?? 0
-      supervisor.state.withLockedValue { state in
-        sum.cluster!.groupsGained = state.groupsGained
-        sum.cluster!.groupsLost = state.groupsLost
-        sum.cluster!.snapshotsInstalled = state.snapshotsInstalled
-      }
+      let counts = supervisor.groupCounts
+      sum.cluster!.groupsGained = counts.gained
+      sum.cluster!.groupsLost = counts.lost
+      sum.cluster!.snapshotsInstalled = counts.snapshotsInstalled
     }
     sum.failedCommits = supervisor.failedCommits
     return sum

@@ -45,7 +45,7 @@ extension HostSupervisor {
       },
       installEnded: { [weak self] host in self?.installEnded(host, at: position, generation: generation) },
       joined: { [weak self, logger] group, position, bytes in
-        self?.state.withLockedValue { $0.snapshotsInstalled += 1 }
+        self?.state.withLockedValue { $0.groupCounts.snapshotsInstalled += 1 }
         logger.notice(
           "Another node's snapshot of a group is installed",
           metadata: ["group": "\(group.rawValue)", "position": "\(position.rawValue)", "bytes": "\(bytes)"]
@@ -57,7 +57,7 @@ extension HostSupervisor {
   /// This node owns the group of a host now, and answers for its shards.
   func promoted(_ host: LoopHost, at position: Int, _ epoch: OwnerEpoch) {
     guard let owned = serving.promote(host, epoch) else { return }
-    state.withLockedValue { $0.groupsGained += 1 }
+    state.withLockedValue { $0.groupCounts.gained += 1 }
     tellConnections()
     logger.info(
       "This node owns a group and serves its shards",
@@ -69,7 +69,7 @@ extension HostSupervisor {
   /// requests to the group's next owner.
   func yielded(_ host: LoopHost) {
     guard serving.demote(host) else { return }
-    state.withLockedValue { $0.groupsLost += 1 }
+    state.withLockedValue { $0.groupCounts.lost += 1 }
     tellConnections()
   }
 

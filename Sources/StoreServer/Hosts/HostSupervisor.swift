@@ -7,6 +7,15 @@ internal import StoreEngine
 
 /// The loops' hosts: makes them from storage, stops them, and makes them again after a failed commit.
 final class HostSupervisor: Sendable {
+  /// In a cluster: groups that this node has become the owner of, those that it has lost, and snapshots that it has
+  /// installed, since the start.
+  struct GroupCounts {
+    var gained = 0
+    var lost = 0
+    var snapshotsInstalled = 0
+  }
+
+  /// Only the supervisor's own files use it: others ask the supervisor.
   struct State {
     var storage: (any StorageEngine)?
     var lifecycle = StoreLifecycle()
@@ -20,11 +29,7 @@ final class HostSupervisor: Sendable {
     var groupRestarts: [Int: RestartBackoff] = [:]
     /// In a cluster: whether the node hands its groups over, since its process stops.
     var isLeaving = false
-    /// In a cluster: groups that this node has become the owner of, those that it has lost, and snapshots that it has
-    /// installed.
-    var groupsGained = 0
-    var groupsLost = 0
-    var snapshotsInstalled = 0
+    var groupCounts = GroupCounts()
     /// In a cluster: its level, if this node does not support it.
     var unsupportedLevel: ClusterLevel?
   }
@@ -78,6 +83,11 @@ final class HostSupervisor: Sendable {
   var hosts: [LoopHost] { serving.current()?.hosts ?? [] }
 
   var failedCommits: UInt64 { state.withLockedValue(\.failedCommits) }
+
+  var groupCounts: GroupCounts { state.withLockedValue(\.groupCounts) }
+
+  /// In a cluster: its level, if this node does not support it.
+  var unsupportedLevel: ClusterLevel? { state.withLockedValue(\.unsupportedLevel) }
 
   // MARK: Lifecycle
 
@@ -258,7 +268,7 @@ final class HostSupervisor: Sendable {
   func stopLoops() async {
     let served = serving.replace(nil)
     let hosts = served?.hosts ?? []
-    state.withLockedValue { $0.groupsLost += served?.epochs?.count { $0 != nil } ?? 0 }
+    state.withLockedValue { $0.groupCounts.lost += served?.epochs?.count { $0 != nil } ?? 0 }
     // None begins any more. One that runs ends early, and leaves nothing behind.
     for replacement in state.withLockedValue({ Array($0.replacements.values) }) { await replacement.value }
     memberships?.stopProbes()
@@ -311,15 +321,16 @@ final class HostSupervisor: Sendable {
     }
   }
 
-  /// Pauses between two attempts to reload: 100 ms at first, doubled with each attempt up to 2 s.
-  private static let reloadPause = Duration.milliseconds(50)
-  private static let reloadPausesMin = 2
-  private static let reloadPausesMax = 40
+  /// Pauses between two attempts of a reload, doubled with each attempt.
+  private static let attemptPauseMin = Duration.milliseconds(100)
+  private static let attemptPauseMax = Duration.seconds(2)
+  /// One of the short pauses that a sleep consists of.
+  private static let sleepStep = Duration.milliseconds(50)
 
   /// Reload everything from storage, and retry until that succeeds.
   private func reload() async {
     let isStopping = { [state] in state.withLockedValue { $0.lifecycle.isStopping } }
-    var pauses = Self.reloadPausesMin
+    var pause = Self.attemptPauseMin
     while true {
       await stopLoops()
       await sleep(state.withLockedValue(\.reloadPause)) { !$0.lifecycle.isStopping }
@@ -330,16 +341,16 @@ final class HostSupervisor: Sendable {
       } catch {
         logger.error("Storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
       }
-      await sleep(Self.reloadPause * pauses) { !$0.lifecycle.isStopping }
-      pauses = min(pauses * 2, Self.reloadPausesMax)
+      await sleep(pause) { !$0.lifecycle.isStopping }
+      pause = min(pause * 2, Self.attemptPauseMax)
     }
   }
 
   /// Sleep while a condition holds. Several short pauses rather than one that is cancelled: a cancellation could lose a
   /// storage that was just opened.
   func sleep(_ duration: Duration, while holds: (State) -> Bool) async {
-    for _ in 0..<Int(duration / Self.reloadPause) where state.withLockedValue({ holds($0) }) {
-      try? await Task.sleep(for: Self.reloadPause)
+    for _ in 0..<Int(duration / Self.sleepStep) where state.withLockedValue({ holds($0) }) {
+      try? await Task.sleep(for: Self.sleepStep)
     }
   }
 }
