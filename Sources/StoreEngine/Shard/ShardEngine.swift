@@ -46,13 +46,8 @@ final class ShardEngine {
   let pushJobs = ShardPushJobs()
   let exports = ChannelExports()
 
-  var parts: [ShardPart] {
-    [
-      sessions, waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries,
-      purges, events, settings, tokens, push, feed, consumers, timers,
-      pushJobs, exports,
-    ]
-  }
+  /// All parts, in the order in which they begin to serve, forget a connection and stop.
+  let parts: [ShardPart]
 
   init(
     id: ShardID,
@@ -67,6 +62,10 @@ final class ShardEngine {
     self.position = position
     self.configuration = configuration
     self.loop = loop
+    parts = [
+      sessions, waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries, purges, events,
+      settings, tokens, push, feed, consumers, timers, pushJobs, exports,
+    ]
     for part in parts { part.attach(to: self) }
     requirePartsAttached(of: self)
     if loop.isFollowing { state.keepIndexNumbers(true) }
