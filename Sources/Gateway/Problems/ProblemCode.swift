@@ -69,14 +69,14 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case importGap = "import_gap"
   case importOrder = "import_order"
   case timeInFuture = "time_in_future"
+  case webhookReplayed = "webhook_replayed"
   // 410
   case ticketExpired = "ticket_expired"
-  // 409
-  case webhookReplayed = "webhook_replayed"
-  // 413, 415, 431
+  // 413, 415, 429, 431
   case bodyTooLarge = "body_too_large"
   case lineTooLong = "line_too_long"
   case contentTypeNotSupported = "content_type_not_supported"
+  case rateLimited = "rate_limited"
   case headersTooLarge = "headers_too_large"
   // 5xx
   case internalError = "internal_error"
@@ -89,8 +89,6 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case dataDirectoryLost = "data_directory_lost"
   case authenticationBusy = "authentication_busy"
   case overloaded
-  // 429
-  case rateLimited = "rate_limited"
 
   /// The HTTP status of a response with this code. A batch with such an entry has its own status.
   package var status: Int {
@@ -114,6 +112,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .ticketExpired: 410
     case .bodyTooLarge, .lineTooLong: 413
     case .contentTypeNotSupported: 415
+    case .rateLimited: 429
     case .headersTooLarge: 431
     case .internalError: 500
     case .notImplemented: 501
@@ -121,7 +120,6 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .storeUnavailable, .storeBusy, .outcomeUnknown, .clockJump, .dataDirectoryLost, .authenticationBusy,
       .overloaded:
       503
-    case .rateLimited: 429
     }
   }
 
