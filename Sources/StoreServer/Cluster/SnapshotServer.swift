@@ -22,7 +22,8 @@ final class SnapshotServer: Sendable {
     /// Bytes that are read and not sent: an entry may be larger than a part.
     var rest = ByteBuffer()
 
-    /// Whether the receiver's owner keeps no more records for it: it would receive the rest for nothing.
+    /// Whether the receiver's owner keeps no more records for it: it would receive the rest for nothing. The time is
+    /// the same in all clusters: their limits differ in bytes only (``ClusterLimits/init(groupCount:)``).
     func isTooOld(at now: NIODeadline) -> Bool {
       now - beganAt >= .milliseconds(ClusterLimits().joiningMilliseconds)
     }
