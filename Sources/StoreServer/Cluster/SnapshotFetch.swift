@@ -12,9 +12,6 @@ internal import StoreEngine
 /// What is received is staged, and verified by its SHA-256. Before it is installed, ``SnapshotVerification`` compares
 /// it with the shared log. After a cut the transfer restarts at the next node.
 struct SnapshotFetch: Sendable {
-  /// Pauses between two attempts at all nodes.
-  private static let pauseMin = Duration.seconds(1)
-  private static let pauseMax = Duration.seconds(30)
   /// Time limit of a question to the shared log.
   private static let logTimeout = TimeAmount.seconds(5)
   /// Pause after a question that was not answered.
@@ -28,23 +25,20 @@ struct SnapshotFetch: Sendable {
 
   /// Try one node after the other until a snapshot is installed or the task is cancelled.
   func run() async {
-    var pause = Self.pauseMin
+    var attempts = SnapshotAttempts<StoreClientConfiguration.Address>()
     while !Task.isCancelled {
-      if sources.configuration().addresses.isEmpty { groupHost.events.joinFailed("no other node is announced") }
-      for asksOwner in [false, true] {
-        for address in sources.configuration().addresses.shuffled() {
-          guard !Task.isCancelled else { return }
-          do {
-            try await receiveSnapshot(address, asksOwner: asksOwner)
-            return
-          } catch {
-            try? await eventLoop.submit { groupHost.joiningAt = nil }.get()
-            if !Task.isCancelled { groupHost.events.joinFailed("\(address.host):\(address.port): \(error)") }
-          }
+      switch attempts.next(among: sources.configuration().addresses.shuffled()) {
+      case .reportNone: groupHost.events.joinFailed("no other node is announced")
+      case .ask(let address, let asksOwner):
+        do {
+          try await receiveSnapshot(address, asksOwner: asksOwner)
+          return
+        } catch {
+          try? await eventLoop.submit { groupHost.joiningAt = nil }.get()
+          if !Task.isCancelled { groupHost.events.joinFailed("\(address.host):\(address.port): \(error)") }
         }
+      case .pause(let duration): try? await Task.sleep(for: duration)
       }
-      try? await Task.sleep(for: pause)
-      pause = min(pause * 2, Self.pauseMax)
     }
   }
 
