@@ -8,9 +8,9 @@ package import StoreEngine
 
 /// The embedded engine: log and pages of all shards in one RocksDB, in a column family each (docs/architecture.md).
 ///
-/// A commit is one synced write batch. The batches of the log, the pages and the log trims of a group become durable
-/// together or not at all. The write-ahead log keeps the order of groups. So pages are never ahead of the log, nor is a
-/// log trim ahead of the pages that allow it.
+/// A commit is one synced write batch. Its log batches, pages and log trims become durable together or not at all. The
+/// write-ahead log keeps the order of commits. So pages are never ahead of the log, nor is a log trim ahead of the
+/// pages that allow it.
 ///
 /// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and they never change between `init` and
 /// `close`. The owner calls `close` when no other call is in flight.
@@ -176,27 +176,29 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   // MARK: StorageEngine
 
-  package func commit(_ group: LoopCommit) throws(StorageError) {
-    do throws(StorageError) { try write(group) } catch {
+  package func commit(_ commit: LoopCommit) throws(StorageError) {
+    do throws(StorageError) { try write(commit) } catch {
       // A later position must not be stored without these batches.
       commits.withLockedValue { $0.failed() }
       throw error
     }
   }
 
-  private func write(_ group: LoopCommit) throws(StorageError) {
-    try begin(group)
+  private func write(_ commit: LoopCommit) throws(StorageError) {
+    try begin(commit)
     let (log, pages) = (log, pages)
     let batch = rocksdb_writebatch_create()
     defer { rocksdb_writebatch_destroy(batch) }
-    for item in group.batches {
+    for item in commit.batches {
       put(batch, log, StorageKey.log(item.shard, item.index), item.bytes)
     }
     if let feed {
-      for item in group.feedBlocks { put(batch, feed, StorageKey.feed(item.shard, item.block.first), item.block.bytes) }
+      for item in commit.feedBlocks {
+        put(batch, feed, StorageKey.feed(item.shard, item.block.first), item.block.bytes)
+      }
     }
-    for drop in group.drops { try add(drop, to: batch) }
-    for page in group.pages {
+    for drop in commit.drops { try add(drop, to: batch) }
+    for page in commit.pages {
       put(batch, pages, StorageKey.page(page.key), page.bytes)
       if let cid = page.cid {
         put(batch, pages, StorageKey.directory(page.key.shard, cid), ByteBuffer(integer: page.key.channel.rawValue))
@@ -204,7 +206,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
     // Trims of one log or row page do not overlap. Of ranges that all begin at the log's start, RocksDB keeps each pair
     // when it flushes them: a thousand such trims of 16 shards took 1.1 GiB and stopped all commits for seconds.
-    for trim in group.logTrims {
+    for trim in commit.logTrims {
       deleteRange(
         batch,
         from: StorageKey.log(trim.shard, trim.after.next),
@@ -212,7 +214,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         in: log
       )
     }
-    for trim in group.stepTrims {
+    for trim in commit.stepTrims {
       deleteRange(
         batch,
         from: StorageKey.page(trim.shard, trim.channel, .steps(trim.rowPage, trim.segments.lowerBound)),
@@ -220,16 +222,16 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         in: pages
       )
     }
-    if let position = group.position {
+    if let position = commit.position {
       put(batch, meta, StorageKey.position(position.group), position.cursor.stored())
     }
-    try write(batch, logBytes: group.logBytes)
+    try write(batch, logBytes: commit.logBytes)
   }
 
   /// Throw if an earlier write has failed, or if the disk has too little space; see ``SpaceCheckPace``.
-  private func begin(_ group: LoopCommit) throws(StorageError) {
+  private func begin(_ commit: LoopCommit) throws(StorageError) {
     let now = NIODeadline.now()
-    let byteCount = group.logBytes + group.pages.reduce(0) { $0 + $1.bytes.readableBytes }
+    let byteCount = commit.logBytes + commit.pages.reduce(0) { $0 + $1.bytes.readableBytes }
     switch commits.withLockedValue({ $0.begin(byteCount, at: now) }) {
     case .ready: return
     case .needsSpaceCheck:

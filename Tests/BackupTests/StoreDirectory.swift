@@ -16,13 +16,13 @@ final class StoreDirectory: Sendable {
 
   deinit { try? FileManager.default.removeItem(atPath: path) }
 
-  /// Open the directory as a store does, commit one group, and close it.
+  /// Open the directory as a store does, commit what `fill` adds, and close it.
   func commit(_ fill: (inout LoopCommit) -> Void) throws {
     let engine = try RocksDBEngine(directory: path, shardCount: 2, newStore: Self.identity)
     defer { engine.close() }
-    var group = LoopCommit()
-    fill(&group)
-    try engine.commit(group)
+    var commit = LoopCommit()
+    fill(&commit)
+    try engine.commit(commit)
   }
 
   /// Write a file beside RocksDB's.

@@ -321,11 +321,11 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     process.writer.append(append) { [self] outcome in handle(.answered(attempt, outcome)) }
   }
 
-  func store(_ group: LoopCommit) {
-    if let position = group.position { simulation.oracle.applied(id, by: process.node, position.cursor.position) }
+  func store(_ commit: LoopCommit) {
+    if let position = commit.position { simulation.oracle.applied(id, by: process.node, position.cursor.position) }
     storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(0...2))
     let target = replica!
-    later(at: storedAt, writing: { $0.commit(group) }) { target.stored(.success(())) }
+    later(at: storedAt, writing: { $0.commit(commit) }) { target.stored(.success(())) }
   }
 
   func restart() {
@@ -390,7 +390,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     }
   }
 
-  func commit(_ group: LoopCommit) { replica.commit(group) }
+  func commit(_ commit: LoopCommit) { replica.commit(commit) }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
     let target = loop

@@ -23,10 +23,10 @@ final class StoreStorage: SimulatedStorage {
   var position: RecordPosition { cursor.position }
   var synced: RecordPosition { syncedCursor.position }
 
-  func commit(_ group: LoopCommit) {
-    data.apply(group)
-    if let position = group.position { cursor = position.cursor }
-    unsynced.append(group)
+  func commit(_ commit: LoopCommit) {
+    data.apply(commit)
+    if let position = commit.position { cursor = position.cursor }
+    unsynced.append(commit)
   }
 
   /// Replace everything, durably.
@@ -58,7 +58,7 @@ final class StoreStorage: SimulatedStorage {
     data = syncedData
     cursor = syncedCursor
     unsynced = []
-    for group in kept { commit(group) }
+    for write in kept { commit(write) }
   }
 
   func makeGroup(_ id: GroupID, _ process: SimulatedProcess) -> any SimulatedGroup {

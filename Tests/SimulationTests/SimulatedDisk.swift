@@ -5,7 +5,7 @@ import StoreEngine
 import StoreTestSupport
 import TestSupport
 
-/// The current content of storage. A group is written in steps: its batches one by one, then its drops, then its pages
+/// The current content of storage. A commit is written in steps: its batches one by one, then its drops, then its pages
 /// and log trims in any order. A ``StorageEngine`` need not promise more. A crash can happen between any two steps.
 ///
 /// `@unchecked Sendable`: a simulation has one thread.
@@ -44,10 +44,10 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   private var trimmed: [ShardID: LogIndex] = [:]
   private(set) var logLengthMost = 0
 
-  static func steps(_ group: LoopCommit, _ random: inout SplitMix64) -> [Step] {
-    var later = group.pages.map(Step.page) + group.logTrims.map(Step.logTrim) + group.stepTrims.map(Step.trim)
+  static func steps(_ commit: LoopCommit, _ random: inout SplitMix64) -> [Step] {
+    var later = commit.pages.map(Step.page) + commit.logTrims.map(Step.logTrim) + commit.stepTrims.map(Step.trim)
     for place in stride(from: later.count - 1, to: 0, by: -1) { later.swapAt(place, random.below(place + 1)) }
-    return group.batches.map(Step.batch) + group.drops.map(Step.drop) + later
+    return commit.batches.map(Step.batch) + commit.drops.map(Step.drop) + later
   }
 
   func perform(_ step: Step) {
@@ -101,10 +101,10 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
 
   func purge() throws(StorageError) {}
 
-  func commit(_ group: LoopCommit) throws(StorageError) {
+  func commit(_ commit: LoopCommit) throws(StorageError) {
     // All steps are done, so that their order does not matter.
     var random = SplitMix64(seed: 0)
-    Self.steps(group, &random).forEach(perform)
+    Self.steps(commit, &random).forEach(perform)
   }
 
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {

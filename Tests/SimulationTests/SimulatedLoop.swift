@@ -90,11 +90,11 @@ final class SimulatedLoop: StoreLoopDriver {
 
   // MARK: StoreLoopDriver
 
-  func commit(_ group: LoopCommit) {
+  func commit(_ writes: LoopCommit) {
     if commit != nil { simulation.faults.append("a second commit while one is in flight") }
-    let steps = SimulatedDisk.steps(group, &simulation.random)
+    let steps = SimulatedDisk.steps(writes, &simulation.random)
     commit = Commit(steps: steps, fate: isFollower ? .success : simulation.fate(steps: steps.count))
-    if !isFollower { simulation.closed(group, by: self) }
+    if !isFollower { simulation.closed(writes, by: self) }
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {

@@ -105,7 +105,7 @@ extension Simulation {
     }
   }
 
-  /// Follows some batches, of which several come together like the groups of an owner.
+  /// Follows some batches, of which several come together like the commits of an owner.
   private func follow(_ follower: SimulatedLoop, atMost most: Int) {
     let log = sharedLog[follower.number].batches
     let end = min(follower.position + most, log.count)

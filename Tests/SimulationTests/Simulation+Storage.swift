@@ -19,10 +19,10 @@ extension Simulation {
   }
 
   /// A loop has closed its batches.
-  func closed(_ group: LoopCommit, by target: SimulatedLoop) {
+  func closed(_ commit: LoopCommit, by target: SimulatedLoop) {
     for shard in 0..<Self.shardCount where shard % Self.loopCount == target.number {
-      // A promoted loop's group begins with batches that it has followed.
-      let batch = group.batches.dropFirst(group.followedCount).first { Int($0.shard.rawValue) == shard }
+      // A promoted loop's commit begins with batches that it has followed.
+      let batch = commit.batches.dropFirst(commit.followedCount).first { Int($0.shard.rawValue) == shard }
       let isCausedByRequest = batch.map { batch in
         let content = try? LogBatch(batch.bytes.readableBytesSpan)
         return content?.effects.contains { self.isCausedByRequest($0, in: shard) } ?? true
@@ -49,8 +49,8 @@ extension Simulation {
         }
       }
     }
-    if group.followedCount > 0 { count("followed batches in an owner's commit") }
-    if group.batches.isEmpty { count("commits of pages only") }
+    if commit.followedCount > 0 { count("followed batches in an owner's commit") }
+    if commit.batches.isEmpty { count("commits of pages only") }
   }
 
   func commitStep(_ target: SimulatedLoop) {

@@ -63,9 +63,9 @@ final class ErasureHarness: StoreLoopDriver {
     do throws(StorageError) { return .success(try body()) } catch { return .failure(error) }
   }
 
-  func commit(_ group: LoopCommit) {
+  func commit(_ commit: LoopCommit) {
     asked.append { [self] in
-      loop.committed(result { () throws(StorageError) in try engine.commit(group) })
+      loop.committed(result { () throws(StorageError) in try engine.commit(commit) })
     }
   }
 

@@ -193,14 +193,14 @@ struct ErasureTests {
       .steps(65_535, .max), .threadRows(SequenceNumber(.max), 3), .threadSegment(SequenceNumber(1), 0),
       .memberships(3),
     ]
-    var group = LoopCommit()
+    var commit = LoopCommit()
     for channel in [4, 5, 6] as [UInt64] {
-      group.pages += kinds.map { page(channel, $0, cid: $0 == .head ? "team:\(channel)" : nil) }
+      commit.pages += kinds.map { page(channel, $0, cid: $0 == .head ? "team:\(channel)" : nil) }
     }
-    try engine.commit(group)
-    group = LoopCommit()
-    group.drops = [drop(5, "team:5"), drop(4, "team:6")]
-    try engine.commit(group)
+    try engine.commit(commit)
+    commit = LoopCommit()
+    commit.drops = [drop(5, "team:5"), drop(4, "team:6")]
+    try engine.commit(commit)
     #expect(try number("team:4") == nil && number("team:5") == nil && number("team:6") == 6)
     for channel in [4, 5] as [UInt64] {
       #expect(try engine.read(ShardID(1), .number(ChannelNumber(channel))) == nil)
@@ -209,15 +209,15 @@ struct ErasureTests {
       )
     }
     #expect(try engine.read(ShardID(1), .number(ChannelNumber(6)))?.pages.count == kinds.count - 2)
-    // In one group drops come before pages.
-    group = LoopCommit()
-    group.drops = [drop(6, "team:6")]
-    group.pages = [page(7, .head, cid: "team:6")]
-    try engine.commit(group)
+    // In one commit drops come before pages.
+    commit = LoopCommit()
+    commit.drops = [drop(6, "team:6")]
+    commit.pages = [page(7, .head, cid: "team:6")]
+    try engine.commit(commit)
     #expect(try number("team:6") == 7)
-    group = LoopCommit()
-    group.drops = [drop(6, "team:6"), drop(6, "team:none")]
-    try engine.commit(group)
+    commit = LoopCommit()
+    commit.drops = [drop(6, "team:6"), drop(6, "team:none")]
+    try engine.commit(commit)
     #expect(try number("team:6") == 7)
   }
 
@@ -225,18 +225,18 @@ struct ErasureTests {
   func indexIsFoundByUserID() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = LoopCommit()
-    group.pages = [page(3, .head, cid: Self.user), page(4, .head, cid: "team:a")]
-    try engine.commit(group)
+    var commit = LoopCommit()
+    commit.pages = [page(3, .head, cid: Self.user), page(4, .head, cid: "team:a")]
+    try engine.commit(commit)
     for _ in 0..<2 {
       #expect(try engine.read(ShardID(1), .cid(Array(Self.user.utf8)))?.number == ChannelNumber(3))
       #expect(try engine.read(ShardID(1), .cid(Array("gone.person@exampl".utf8))) == nil)
       engine.close()
       engine = try directory.open()
     }
-    group = LoopCommit()
-    group.drops = [drop(3, Self.user)]
-    try engine.commit(group)
+    commit = LoopCommit()
+    commit.drops = [drop(3, Self.user)]
+    try engine.commit(commit)
     #expect(try engine.read(ShardID(1), .cid(Array(Self.user.utf8))) == nil)
     engine.close()
     #expect(try directory.files(with: [Self.user]) == [])
@@ -258,15 +258,15 @@ struct ErasureTests {
       return write
     }
     for isDropped in [false, true] {
-      var group = LoopCommit()
-      group.pages = [named(4), page(5, .head, cid: "team:5")]
-      try engine.commit(group)
+      var commit = LoopCommit()
+      commit.pages = [named(4), page(5, .head, cid: "team:5")]
+      try engine.commit(commit)
       try engine.purge()
       let before = try files()
       #expect(before.contains { $0.hasSuffix(".sst") })
-      group = LoopCommit()
-      if isDropped { group.drops = [drop(4, "team:4")] } else { group.pages = [page(4, .head)] }
-      try engine.commit(group)
+      commit = LoopCommit()
+      if isDropped { commit.drops = [drop(4, "team:4")] } else { commit.pages = [page(4, .head)] }
+      try engine.commit(commit)
       try engine.purge()
       #expect(try files().allSatisfy { $0.hasSuffix(".sst") } && !files().isEmpty)
       // As the store process does every hour.
@@ -293,9 +293,9 @@ struct ErasureTests {
     }
     for round in 0..<3 as Range<UInt64> {
       for index in 1...20 as ClosedRange<UInt64> {
-        var group = LoopCommit(index: round * 100 + index)
-        group.batches[0].bytes = ByteBuffer(string: "what has to go \(index)")
-        try engine.commit(group)
+        var commit = LoopCommit(index: round * 100 + index)
+        commit.batches[0].bytes = ByteBuffer(string: "what has to go \(index)")
+        try engine.commit(commit)
       }
       #expect(try has(".log"))
       // In the second round the data is in the log's tables first. Tables are compressed, so a text is found only if no
@@ -311,9 +311,9 @@ struct ErasureTests {
       try engine.commit(trim)
       let writer = Task.detached {
         for index in 21...60 as ClosedRange<UInt64> {
-          var group = LoopCommit(index: round * 100 + index)
-          group.batches[0].bytes = ByteBuffer(string: "kept")
-          try engine.commit(group)
+          var commit = LoopCommit(index: round * 100 + index)
+          commit.batches[0].bytes = ByteBuffer(string: "kept")
+          try engine.commit(commit)
         }
       }
       try engine.purge()

@@ -46,9 +46,9 @@ struct FailingDiskTests {
     // Another file takes the free space; the reserve stays.
     try Self.fill(mounted, "/first")
     // A commit of this size checks the free space whenever the last check was: both its batches and pages count.
-    let group = LoopCommit(index: 6, bytes: SpaceCheckPace.bytesMax / 4)
+    let commit = LoopCommit(index: 6, bytes: SpaceCheckPace.bytesMax / 4)
     do {
-      try engine.commit(group)
+      try engine.commit(commit)
       Issue.record("was committed")
     } catch {
       guard case .failed(let text) = error else { throw error }
@@ -109,7 +109,7 @@ struct FailingDiskTests {
     storage.close(again)
   }
 
-  /// - Returns: the last group. One group that was not acknowledged may be there, if it is whole.
+  /// - Returns: the last commit. One commit that was not acknowledged may be there, if it is whole.
   @discardableResult
   private static func check(_ engine: RocksDBEngine, _ acknowledged: UInt64, _ bytes: Int) throws -> UInt64 {
     let indices = try engine.indices(0, bytes: bytes)

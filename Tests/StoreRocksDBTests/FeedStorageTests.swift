@@ -32,9 +32,9 @@ struct FeedStorageTests {
   }
 
   private static func commit(_ blocks: [StoredFeedBlock], to engine: RocksDBEngine, index: UInt64) throws {
-    var group = LoopCommit(index: index)
-    group.feedBlocks = blocks.map { LoopCommit.FeedBlock(shard: ShardID(1), block: $0) }
-    try engine.commit(group)
+    var commit = LoopCommit(index: index)
+    commit.feedBlocks = blocks.map { LoopCommit.FeedBlock(shard: ShardID(1), block: $0) }
+    try engine.commit(commit)
   }
 
   private static func read(_ engine: RocksDBEngine, _ shard: UInt16 = 1, from number: UInt64, bytesMax: Int = 1 << 20)

@@ -10,18 +10,18 @@ import Testing
 /// and names the place. Acknowledged data is never lost silently.
 @Suite("Damage in any file", .computing)
 struct FileDamageTests {
-  private static let tableGroups: UInt64 = 30
-  private static let groups: UInt64 = 60
+  private static let tableCommits: UInt64 = 30
+  private static let commits: UInt64 = 60
 
   /// A directory as a killed process leaves it, with tables (of the first run) and a write-ahead log (of the second).
   private static func killed() throws -> TestDirectory {
     let directory = TestDirectory()
     let first = try directory.open()
-    for index in 1...tableGroups { try first.commit(LoopCommit(index: index)) }
+    for index in 1...tableCommits { try first.commit(LoopCommit(index: index)) }
     first.close()
     // Opening writes the log's content to tables.
     let second = try directory.open()
-    for index in (tableGroups + 1)...groups {
+    for index in (tableCommits + 1)...commits {
       try second.commit(LoopCommit(index: index, bytes: 40))
     }
     let copy = try directory.copy()
@@ -48,11 +48,11 @@ struct FileDamageTests {
     for shard in 0..<2 {
       do {
         let indices = try engine.indices(shard)
-        guard indices == Array(1...Self.groups) else {
-          return .wrong("shard \(shard) has \(indices.count) of \(Self.groups) batches, and no word of it")
+        guard indices == Array(1...Self.commits) else {
+          return .wrong("shard \(shard) has \(indices.count) of \(Self.commits) batches, and no word of it")
         }
-        guard try engine.recover(ShardID(UInt16(shard))).head == LoopCommit.content(shard, Self.groups, 40)
-        else { return .wrong("shard \(shard)'s page is not of the last group") }
+        guard try engine.recover(ShardID(UInt16(shard))).head == LoopCommit.content(shard, Self.commits, 40)
+        else { return .wrong("shard \(shard)'s page is not of the last commit") }
       } catch let error as StorageError {
         return error.description.contains(directory.path) ? .refused : .wrong("names no place: \(error)")
       }
@@ -250,9 +250,9 @@ struct FileDamageTests {
   }
 
   /// A last record truncated at any byte was never acknowledged, which is no damage. After a cut further back only the
-  /// incomplete group and the later ones are missing.
-  @Test("a log truncated at any byte of its last records has the groups before the cut")
-  func logTruncatedAtAnyByteHasGroupsBeforeCut() throws {
+  /// incomplete commit and the later ones are missing.
+  @Test("a log truncated at any byte of its last records has the commits before the cut")
+  func logTruncatedAtAnyByteHasCommitsBeforeCut() throws {
     let source = try Self.killed()
     let log = (try source.newestLog as NSString).lastPathComponent
     let bytes = try Data(contentsOf: URL(fileURLWithPath: source.path + "/" + log))
@@ -270,13 +270,13 @@ struct FileDamageTests {
         "\(length) bytes"
       )
     }
-    // Each group is one record here.
+    // Each commit is one record here.
     for length in stride(from: from, through: bytes.count, by: 17) {
       let directory = try source.copy()
       #expect(truncate(directory.path + "/" + log, off_t(length)) == 0)
       let engine = try directory.open(shards: nil)
       let lost = ends.count { $0 > length }
-      let expected = Array(1...(Self.groups - UInt64(lost)))
+      let expected = Array(1...(Self.commits - UInt64(lost)))
       #expect(try engine.indices(0) == expected && engine.indices(1) == expected, "\(length) bytes")
       engine.close()
     }
@@ -295,27 +295,28 @@ struct FileDamageTests {
 /// A write-ahead log with a wrong end, as after a killed process or a faulty disk.
 @Suite("Damaged write-ahead log")
 struct DamageTests {
-  private static let groups: UInt64 = 40
+  private static let commits: UInt64 = 40
 
   /// A directory as a killed process leaves it: copied while the store has it open, with everything synced.
   private func killed() throws -> TestDirectory {
     let directory = TestDirectory()
     let engine = try directory.open()
-    for index in 1...Self.groups { try engine.commit(LoopCommit(index: index)) }
+    for index in 1...Self.commits { try engine.commit(LoopCommit(index: index)) }
     let copy = try directory.copy()
     engine.close()
     return copy
   }
 
-  /// Check that the data is a whole prefix of the groups: the same batches in both shards, and the last group's pages.
+  /// Check that the data is a whole prefix of the commits: the same batches in both shards, and the pages of the last
+  /// commit.
   private func check(_ engine: RocksDBEngine, _ name: String) throws -> UInt64 {
     let indices = try engine.indices(0)
-    #expect(try engine.indices(1) == indices, "\(name): half a group")
+    #expect(try engine.indices(1) == indices, "\(name): half a commit")
     let last = indices.last ?? 0
     #expect(indices == Array(1...max(1, last)).filter { $0 <= last }, "\(name): not a prefix")
     for shard in 0..<2 where last > 0 {
       let head = try engine.recover(ShardID(UInt16(shard))).head
-      #expect(head == LoopCommit.content(shard, last, 40), "\(name): the page is not of the last group")
+      #expect(head == LoopCommit.content(shard, last, 40), "\(name): the page is not of the last commit")
     }
     return last
   }
@@ -324,11 +325,11 @@ struct DamageTests {
   func undamagedDirectoryHasAllData() throws {
     let directory = try killed()
     let engine = try directory.open()
-    #expect(try check(engine, "untouched") == Self.groups)
+    #expect(try check(engine, "untouched") == Self.commits)
   }
 
-  @Test("a log truncated anywhere recovers a prefix of the groups, and commits continue from there")
-  func logTruncatedAnywhereRecoversPrefixOfGroups() throws {
+  @Test("a log truncated anywhere recovers a prefix of the commits, and the store commits again")
+  func logTruncatedAnywhereRecoversPrefixOfCommits() throws {
     let source = try killed()
     let size = try FileManager.default.attributesOfItem(atPath: try source.newestLog)[.size] as! Int
     var random = SplitMix64(printingSeedOf: "truncated log")
@@ -338,7 +339,7 @@ struct DamageTests {
       #expect(truncate(try directory.newestLog, off_t(length)) == 0)
       let engine = try directory.open(shards: nil)
       let last = try check(engine, "\(length) of \(size) bytes")
-      #expect(last <= Self.groups)
+      #expect(last <= Self.commits)
       try engine.commit(LoopCommit(index: last + 1))
       engine.close()
       #expect(try check(try directory.open(shards: nil), "again") == last + 1)
@@ -346,7 +347,7 @@ struct DamageTests {
   }
 
   /// Data after the wrong bit was acknowledged, so it must not be dropped silently.
-  @Test("a wrong bit anywhere refuses the directory by name, and never recovers part of a group")
+  @Test("a wrong bit anywhere refuses the directory by name, and never recovers part of a commit")
   func wrongBitAnywhereRefusesDirectoryByName() throws {
     let source = try killed()
     let original = try Data(contentsOf: URL(fileURLWithPath: try source.newestLog))

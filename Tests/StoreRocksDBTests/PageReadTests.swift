@@ -25,15 +25,15 @@ struct PageReadTests {
     var engine = try directory.open()
     let second = SequenceNumber(2)
     let last = SequenceNumber(.max)
-    var group = LoopCommit(index: 1)
-    group.pages = [
+    var commit = LoopCommit(index: 1)
+    commit.pages = [
       write(5, .head, cid: "team:five"), write(5, .rows(0)), write(5, .rows(7)), write(5, .segment(0)),
       write(5, .acknowledgements(second)), write(5, .memberships(0)), write(5, .steps(0, 0)),
       write(5, .threadRows(second, 0)), write(5, .threadRows(second, 1)), write(5, .threadSegment(second, 0)),
       write(5, .threadRows(last, 0)), write(5, .threadSegment(last, 0)),
       write(4, .threadRows(last, 0)), write(6, .threadRows(second, 0)), write(6, .head, cid: "team:six"),
     ]
-    try engine.commit(group)
+    try engine.commit(commit)
     let five = ChannelReference.number(ChannelNumber(5))
     for isReopened in [false, true] {
       if isReopened {
@@ -90,17 +90,17 @@ struct StepSegmentTests {
   func segmentsAreReadByRange() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = LoopCommit(index: 1)
-    group.pages.append(
+    var commit = LoopCommit(index: 1)
+    commit.pages.append(
       LoopCommit.PageWrite(
         key: PageKey(shard: ShardID(1), channel: ChannelNumber(5), page: .head),
         cid: Array("team:five".utf8),
         bytes: ByteBuffer(string: "head")
       )
     )
-    for number in [0, 1, 2, 255, 256, 70_000] as [UInt32] { group.pages.append(segment(5, 7, number)) }
-    group.pages += [segment(5, 6, 1), segment(5, 8, 0), segment(6, 7, 1), segment(5, 65_535, 3)]
-    try engine.commit(group)
+    for number in [0, 1, 2, 255, 256, 70_000] as [UInt32] { commit.pages.append(segment(5, 7, number)) }
+    commit.pages += [segment(5, 6, 1), segment(5, 8, 0), segment(6, 7, 1), segment(5, 65_535, 3)]
+    try engine.commit(commit)
     #expect(try read(engine, 5, 7, 1..<256) == ["7 1: 5 7 1", "7 2: 5 7 2", "7 255: 5 7 255"])
     #expect(try read(engine, 5, 7).count == 6)
     #expect(try read(engine, 5, 65_535) == ["65535 3: 5 65535 3"])

@@ -28,11 +28,11 @@ struct RocksDBEngineTests {
     var engine = try directory.open()
     #expect(try engine.position(of: GroupID(3)) == .start)
     let claim = LogCursor.start.record(.claim(by: NodeID(1)), epoch: OwnerEpoch(1))
-    let commit = LogCursor(after: claim).record(.batches, epoch: OwnerEpoch(1), payload: [1])
-    for record in [claim, commit] {
-      var group = LoopCommit()
-      group.position = GroupPosition(group: GroupID(3), cursor: LogCursor(after: record))
-      try engine.commit(group)
+    let batches = LogCursor(after: claim).record(.batches, epoch: OwnerEpoch(1), payload: [1])
+    for record in [claim, batches] {
+      var commit = LoopCommit()
+      commit.position = GroupPosition(group: GroupID(3), cursor: LogCursor(after: record))
+      try engine.commit(commit)
       #expect(try engine.position(of: GroupID(3)) == LogCursor(after: record))
     }
     try engine.commit(LoopCommit(index: 1))
@@ -65,12 +65,12 @@ struct RocksDBEngineTests {
   func storageRoundTrips() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = LoopCommit(index: 1)
-    group.pages += [
+    var commit = LoopCommit(index: 1)
+    commit.pages += [
       page(1, 5, .head, cid: "team:five"), page(1, 5, .rows(0)), page(1, 5, .segment(3)), page(1, 0, .types),
       page(1, 6, .head, cid: "team:six"),
     ]
-    try engine.commit(group)
+    try engine.commit(commit)
     for isReopened in [false, true] {
       if isReopened {
         engine.close()
@@ -96,12 +96,12 @@ struct RocksDBEngineTests {
   func pagesOfUsersSettingsLoadWithShard() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = LoopCommit(index: 1)
-    group.pages += [
+    var commit = LoopCommit(index: 1)
+    commit.pages += [
       page(1, 0, .users(300)), page(1, 0, .users(0)), page(2, 0, .users(7)), page(1, 0, .users(1)),
       page(1, 0, .types), page(1, 0, .shardHead), page(0, 5, .rows(0)),
     ]
-    try engine.commit(group)
+    try engine.commit(commit)
     var later = LoopCommit(index: 2)
     var changed = page(1, 0, .users(1))
     changed.bytes = ByteBuffer(string: "changed")
@@ -124,17 +124,17 @@ struct RocksDBEngineTests {
   func ownPagesOfShardAreLoaded() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
-    var group = LoopCommit(index: 1)
+    var commit = LoopCommit(index: 1)
     let own: [PageID] = [
       .types, .shardHead, .users(2), .outbox(0), .outbox(1_023), .index, .webhooks(0), .webhooks(255), .tokens,
       .consumers,
     ]
-    group.pages += own.reversed().map { page(1, 0, $0) }
-    group.pages += [
+    commit.pages += own.reversed().map { page(1, 0, $0) }
+    commit.pages += [
       page(1, 1, .head, cid: "alice"), page(1, 1, .memberships(0)), page(1, 1, .memberships(1)),
     ]
-    group.pages += [page(2, 0, .outbox(7)), page(0, 4, .rows(0))]
-    try engine.commit(group)
+    commit.pages += [page(2, 0, .outbox(7)), page(0, 4, .rows(0))]
+    try engine.commit(commit)
     for isReopened in [false, true] {
       if isReopened {
         engine.close()
@@ -156,13 +156,13 @@ struct RocksDBEngineTests {
   func keysSortByNumbers() throws {
     let directory = TestDirectory()
     let engine = try directory.open(shards: 300)
-    var group = LoopCommit()
+    var commit = LoopCommit()
     let indices: [UInt64] = [1, 2, 9, 10, 255, 256, 257, 65_535, 65_536, 1 << 40]
     for index in indices.reversed() {
-      group.batches.append(
+      commit.batches.append(
         LoopCommit.Batch(shard: ShardID(0), index: LogIndex(index), bytes: LoopCommit.content(0, index, 40))
       )
-      group.batches.append(
+      commit.batches.append(
         LoopCommit.Batch(
           shard: ShardID(256),
           index: LogIndex(index),
@@ -175,10 +175,10 @@ struct RocksDBEngineTests {
       .segment(16_777_215),
     ]
     for number in pages.reversed() {
-      for channel in [1, 2, 255, 256] as [UInt64] { group.pages.append(page(0, channel, number)) }
-      group.pages.append(page(1, 1, number))
+      for channel in [1, 2, 255, 256] as [UInt64] { commit.pages.append(page(0, channel, number)) }
+      commit.pages.append(page(1, 1, number))
     }
-    try engine.commit(group)
+    try engine.commit(commit)
     #expect(try engine.indices(0) == indices && engine.indices(256) == indices)
     #expect(try engine.indices(1) == [] && engine.indices(255) == [])
     for channel in [1, 2, 255, 256] as [UInt64] {
@@ -193,24 +193,24 @@ struct RocksDBEngineTests {
     let directory = TestDirectory()
     var engine = try directory.open()
     for index in 1...9 as ClosedRange<UInt64> { try engine.commit(LoopCommit(index: index)) }
-    var group = LoopCommit()
-    group.logTrims.append(LoopCommit.LogTrim(shard: ShardID(0), after: .zero, through: LogIndex(6)))
-    try engine.commit(group)
+    var commit = LoopCommit()
+    commit.logTrims.append(LoopCommit.LogTrim(shard: ShardID(0), after: .zero, through: LogIndex(6)))
+    try engine.commit(commit)
     #expect(try engine.indices(0) == [7, 8, 9] && engine.indices(1) == Array(1...9))
-    // A batch and a trim in one group, and a trim of everything.
-    group = LoopCommit(index: 10)
-    group.logTrims = [
+    // A batch and a trim in one commit, and a trim of everything.
+    commit = LoopCommit(index: 10)
+    commit.logTrims = [
       LoopCommit.LogTrim(shard: ShardID(0), after: LogIndex(6), through: LogIndex(9)),
       LoopCommit.LogTrim(shard: ShardID(1), after: .zero, through: LogIndex(9)),
     ]
-    try engine.commit(group)
+    try engine.commit(commit)
     engine.close()
     engine = try directory.open()
     #expect(try engine.indices(0) == [10] && engine.indices(1) == [10])
   }
 
-  @Test("an empty group changes nothing")
-  func emptyGroupChangesNothing() throws {
+  @Test("an empty commit changes nothing")
+  func emptyCommitChangesNothing() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     try engine.commit(LoopCommit(index: 1))

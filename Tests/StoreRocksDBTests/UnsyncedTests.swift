@@ -19,7 +19,7 @@ struct UnsyncedTests {
     )
   }
 
-  /// A directory with 40 groups in its log, as a killed process leaves it.
+  /// A directory with 40 commits in its log, as a killed process leaves it.
   private static func killed() throws -> TestDirectory {
     let directory = TestDirectory()
     let engine = try open(directory, .interval(milliseconds: 60_000))

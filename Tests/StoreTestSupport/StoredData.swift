@@ -16,13 +16,13 @@ package struct StoredData {
   // MARK: Writes
 
   /// Apply a whole commit.
-  package mutating func apply(_ group: LoopCommit) {
-    for batch in group.batches { apply(batch) }
-    for item in group.feedBlocks { apply(item) }
-    for drop in group.drops { apply(drop) }
-    for page in group.pages { apply(page) }
-    for trim in group.logTrims { apply(trim) }
-    for trim in group.stepTrims { apply(trim) }
+  package mutating func apply(_ commit: LoopCommit) {
+    for batch in commit.batches { apply(batch) }
+    for item in commit.feedBlocks { apply(item) }
+    for drop in commit.drops { apply(drop) }
+    for page in commit.pages { apply(page) }
+    for trim in commit.logTrims { apply(trim) }
+    for trim in commit.stepTrims { apply(trim) }
   }
 
   package mutating func apply(_ batch: LoopCommit.Batch) {
@@ -187,7 +187,7 @@ package protocol MemoryBackedStorage: StorageEngine, AnyObject {
 }
 
 extension MemoryBackedStorage {
-  package func commit(_ group: LoopCommit) throws(StorageError) { data.apply(group) }
+  package func commit(_ commit: LoopCommit) throws(StorageError) { data.apply(commit) }
 
   package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
     data.read(shard, channel)

@@ -149,7 +149,7 @@ package final class SynchronousStore: StoreLoopDriver {
 
   // MARK: StoreLoopDriver
 
-  package func commit(_ group: LoopCommit) { commits.append(group) }
+  package func commit(_ commit: LoopCommit) { commits.append(commit) }
   package func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
   package func readSteps(_ request: StepRequest) { stepReads.append(request) }
   package func readFeed(_ request: FeedReadRequest) { feedReads.append(request) }

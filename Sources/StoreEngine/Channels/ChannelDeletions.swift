@@ -79,7 +79,7 @@ final class ChannelDeletions: ShardPart {
   }
 
   /// Add the drops whose deletion is durable.
-  func takeDrops(into group: inout LoopCommit) { group.drops += drops.take(durable: shard.log.durable) }
+  func takeDrops(into commit: inout LoopCommit) { commit.drops += drops.take(durable: shard.log.durable) }
 
   /// Complete the drops of the commit that has just become durable.
   func dropsCommitted() { drops.committed() }

@@ -110,7 +110,7 @@ extension FieldReader {
   }
 }
 
-/// The payload of a record of batches: one group commit's part for the shared log.
+/// The payload of a record of batches: one commit's part for the shared log.
 extension LoopCommit {
   /// Encode the batches that the shared log does not have yet.
   func recordPayload() -> [UInt8] {

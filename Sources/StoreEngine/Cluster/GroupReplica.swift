@@ -13,7 +13,7 @@ package protocol GroupReplicaDriver: AnyObject {
   /// ``Ownership/Event/answered(_:_:)``.
   func append(_ append: GroupAppend, as attempt: Ownership.Attempt)
   /// Commit this to local storage, after all earlier ones, then call ``GroupReplica/stored(_:)``.
-  func store(_ group: LoopCommit)
+  func store(_ commit: LoopCommit)
   /// Make a loop that follows, from local storage, then call ``GroupReplica/restarted(_:stored:)``. Nothing is in
   /// flight at the storage.
   func restart()
@@ -222,17 +222,17 @@ package final class GroupReplica {
 
   // MARK: Commits of the loop
 
-  /// Commit a group of the loop: the loop's driver forwards ``StoreLoopDriver/commit(_:)``.
-  package func commit(_ group: LoopCommit) {
-    var group = group
+  /// Commit what the loop has: the loop's driver forwards ``StoreLoopDriver/commit(_:)``.
+  package func commit(_ commit: LoopCommit) {
+    var commit = commit
     if loop.isFollowing {
-      group.position = storedPosition
-      store(group, .commit)
-    } else if group.batches.count == group.followedCount {
+      commit.position = storedPosition
+      store(commit, .commit)
+    } else if commit.batches.count == commit.followedCount {
       // The shared log has all batches already.
-      store(group, .commit)
+      store(commit, .commit)
     } else {
-      ownCommit = .unsealed(group)
+      ownCommit = .unsealed(commit)
       requestCommit()
     }
   }
@@ -249,19 +249,19 @@ package final class GroupReplica {
 
   /// Return the next record of the loop's commit, or of a purge between two commits.
   private func nextRecord() -> Ownership.RecordContent? {
-    if case .pending(let group, var rest) = ownCommit {
+    if case .pending(let commit, var rest) = ownCommit {
       guard let record = rest.popFirst() else { return nil }
-      ownCommit = .pending(group, rest: rest)
+      ownCommit = .pending(commit, rest: rest)
       return record
     }
     guard let key = keys.sealing(members, at: driver.bootTime, ownership.limits) else { return nil }
     if let first = purges.takeAppend(key.number, at: driver.bootTime) {
       return .init(kind: .purge(first: first), key: key.number)
     }
-    guard case .unsealed(let group) = ownCommit else { return nil }
-    let sealed = key.seal(group.recordPayload())
+    guard case .unsealed(let commit) = ownCommit else { return nil }
+    let sealed = key.seal(commit.recordPayload())
     let records = CommitParts.split(sealed, key: key.number, bytesMax: ownership.limits.payloadBytesMax)
-    ownCommit = .pending(group, rest: records.dropFirst())
+    ownCommit = .pending(commit, rest: records.dropFirst())
     return records[0]
   }
 
@@ -426,9 +426,9 @@ package final class GroupReplica {
 
   private var storedPosition: GroupPosition { GroupPosition(group: group, cursor: loopCursor) }
 
-  private func store(_ group: LoopCommit, _ kind: Write.Kind) {
-    writes.append(Write(kind: kind, cursor: group.position?.cursor))
-    driver.store(group)
+  private func store(_ commit: LoopCommit, _ kind: Write.Kind) {
+    writes.append(Write(kind: kind, cursor: commit.position?.cursor))
+    driver.store(commit)
   }
 
   // MARK: Actions
@@ -550,13 +550,13 @@ package final class GroupReplica {
       purgeWrites = writes.count
       continuePurge()
     case .batches:
-      guard case .pending(var group, let rest) = ownCommit, rest.isEmpty else {
+      guard case .pending(var commit, let rest) = ownCommit, rest.isEmpty else {
         preconditionFailure("a record of no commit")
       }
       ownCommit = .none
       loopCursor = LogCursor(after: record)
-      group.position = storedPosition
-      store(group, .commit)
+      commit.position = storedPosition
+      store(commit, .commit)
     }
   }
 
@@ -564,9 +564,9 @@ package final class GroupReplica {
   /// batches before it, and a commit that waits for the shared log may have followed batches.
   private func storePosition() {
     guard case .none = ownCommit, !loop.isHalted, !loop.commits.hasFollowed else { return }
-    var group = LoopCommit()
-    group.position = storedPosition
-    store(group, .position)
+    var commit = LoopCommit()
+    commit.position = storedPosition
+    store(commit, .position)
   }
 
   // MARK: Halting

@@ -41,7 +41,7 @@ package final class ShardRecovery: StoreLoopDriver {
   }
 
   /// Keep only the batches: the next start derives pages, drops and trims from them.
-  package func commit(_ group: LoopCommit) { batches += group.batches }
+  package func commit(_ commit: LoopCommit) { batches += commit.batches }
 
   // A loop without requests calls none of these; messages may get lost.
   package func load(_ request: LoadRequest, as reference: ChannelReference) {}

@@ -297,9 +297,9 @@ final class StepSegments: ShardPart {
   var isTrimming: Bool { !trimsInFlight.isEmpty }
 
   /// Add the trims whose batch is durable.
-  func takeTrims(into group: inout LoopCommit) {
+  func takeTrims(into commit: inout LoopCommit) {
     let count = stepTrims.prefix { $0.index <= shard.log.durable }.count
-    group.stepTrims += stepTrims.prefix(count).map(\.trim)
+    commit.stepTrims += stepTrims.prefix(count).map(\.trim)
     stepTrims.removeFirst(count)
   }
 

@@ -4,12 +4,13 @@ package import ReceiptModel
 /// Storage of the shards' log and pages (docs/architecture.md, "Log, pages and recovery"). Every call blocks. `commit`
 /// may be called on an event loop while commits are quick (`CommitPace`); call all others on a thread that may block.
 package protocol StorageEngine: Sendable {
-  /// Make a group durable: its batches are on stable storage when this returns. Pages and log trims may become durable
-  /// later than the batches, never before them. A log trim never becomes durable before the pages of earlier groups.
+  /// Make a commit durable: its batches are on stable storage when this returns. Its pages and log trims may become
+  /// durable later than the batches, never before them. A log trim never becomes durable before the pages of earlier
+  /// commits.
   /// Trims become durable in their order: each one begins where the last one of its log or row page ended.
   ///
   /// Throws if that failed or may have failed; the state of the storage is then unknown until ``recover(_:)``.
-  func commit(_ group: LoopCommit) throws(StorageError)
+  func commit(_ commit: LoopCommit) throws(StorageError)
 
   /// Sync what earlier commits have left unsynced; do nothing if each commit syncs.
   func sync() throws(StorageError)
@@ -220,7 +221,8 @@ package struct LoopCommit: Sendable {
     }
   }
 
-  /// Deletion of step segments of a row page. It may become durable later than the batches of its group, never earlier.
+  /// Deletion of step segments of a row page. It may become durable later than the batches of its commit, never
+  /// earlier.
   package struct StepTrim: Hashable, Sendable {
     package var shard: ShardID
     package var channel: ChannelNumber
@@ -237,7 +239,7 @@ package struct LoopCommit: Sendable {
   }
 
   /// Drop of a deleted channel: removes all its pages and its cid, unless the cid belongs to another channel by now.
-  /// Drops precede the pages of their group, even pages of the same channel.
+  /// Drops precede the pages of their commit, even pages of the same channel.
   package struct Drop: Hashable, Sendable {
     package var shard: ShardID
     package var channel: ChannelNumber

@@ -59,42 +59,42 @@ final class LoopCommits: LoopPart {
   func start(isTick: Bool = false) {
     guard !isUnderWay else { return }
     let shards = loop.shards
-    var group = LoopCommit()
-    // Log trims first: pages of this group are not on storage yet.
+    var commit = LoopCommit()
+    // Log trims first: pages of this commit are not on storage yet.
     for shard in shards {
       if let trim = shard.takeLogTrim(batchesMin: isTick ? 1 : loop.configuration.trimBatchesMin) {
-        group.logTrims.append(trim)
+        commit.logTrims.append(trim)
       }
     }
-    for shard in shardsDroppingPages { shard.deletions.takeDrops(into: &group) }
-    for shard in shardsTrimmingSteps { shard.steps.takeTrims(into: &group) }
+    for shard in shardsDroppingPages { shard.deletions.takeDrops(into: &commit) }
+    for shard in shardsTrimmingSteps { shard.steps.takeTrims(into: &commit) }
     shardsTrimmingSteps.removeAll { !$0.steps.hasTrims }
-    if !followed.isEmpty { takeFollowed(into: &group) }
+    if !followed.isEmpty { takeFollowed(into: &commit) }
     for shard in shardsInNextCommit {
-      if let block = shard.feed.closeBatch() { group.feedBlocks.append(block) }
-      group.batches.append(shard.closeBatch())
+      if let block = shard.feed.closeBatch() { commit.feedBlocks.append(block) }
+      commit.batches.append(shard.closeBatch())
     }
     var budget = loop.configuration.pageWriteSliceBytes
     // Another shard's pages come first in each commit.
     pagePosition = (pagePosition + 1) % max(1, shards.count)
     for offset in shards.indices where budget > 0 {
-      budget -= shards[(pagePosition + offset) % shards.count].addDuePages(to: &group, budget: budget)
+      budget -= shards[(pagePosition + offset) % shards.count].addDuePages(to: &commit, budget: budget)
     }
-    guard !group.isEmpty else { return }
+    guard !commit.isEmpty else { return }
     swap(&shardsInNextCommit, &shardsInFlight)
     isUnderWay = true
     loop.replies.commitBegan()
     loop.counters.commits += 1
-    loop.counters.batches += UInt64(group.batches.count)
-    loop.counters.pagesWritten += UInt64(group.pages.count)
-    loop.driver.commit(group)
+    loop.counters.batches += UInt64(commit.batches.count)
+    loop.counters.pagesWritten += UInt64(commit.pages.count)
+    loop.driver.commit(commit)
   }
 
   /// Add all followed batches that wait, so that pages of this commit are not ahead of the local log. A promoted loop
   /// may still have some; they go before its own.
-  private func takeFollowed(into group: inout LoopCommit) {
-    group.batches = followed
-    group.followedCount = followed.count
+  private func takeFollowed(into commit: inout LoopCommit) {
+    commit.batches = followed
+    commit.followedCount = followed.count
     followed.removeAll(keepingCapacity: true)
     followedBytesInFlight = followedBytes
     followedBytes = 0

@@ -43,10 +43,10 @@ extension StoreLoop {
     shards.map { ($0.state.id, max($0.log.followed, $0.log.closed)) }
   }
 
-  /// Apply the batches of one group that the shared log has committed. The next local commit holds all batches that
+  /// Apply the batches of one commit that the shared log has. The next local commit holds all batches that
   /// were followed before ``StoreLoopDriver/commit(_:)`` is called.
   ///
-  /// Batches that are applied here already are skipped: after a crash, local storage may have some of a group.
+  /// Batches that are applied here already are skipped: after a crash, local storage may have some of a commit.
   package func follow(_ batches: [LoopCommit.Batch]) throws(FollowError) {
     precondition(isFollowing, "an owner follows no log")
     guard !isHalted else { return }
@@ -61,7 +61,7 @@ extension StoreLoop {
         commits.follow(source)
       }
     } catch {
-      // Some of the group may be applied.
+      // Some of the batches may be applied.
       stop()
       throw .damaged(error)
     }

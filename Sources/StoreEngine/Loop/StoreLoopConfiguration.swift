@@ -105,8 +105,8 @@ package struct StoreLoopConfiguration: Sendable {
 
 /// I/O that a store loop requests. Each request is made on the loop, and its result comes back on the loop later.
 package protocol StoreLoopDriver: AnyObject {
-  /// Make this group durable, then call ``StoreLoop/committed(_:)``.
-  func commit(_ group: LoopCommit)
+  /// Make this commit durable, then call ``StoreLoop/committed(_:)``.
+  func commit(_ commit: LoopCommit)
   /// Read this channel, then call ``StoreLoop/loaded(_:as:_:)``.
   func load(_ request: LoadRequest, as reference: ChannelReference)
   /// Read these steps, then call ``StoreLoop/stepsRead(_:_:)``.

@@ -131,14 +131,14 @@ extension ShardEngine {
   /// index of the last closed batch, which is durable before the page is.
   ///
   /// - Returns: how many bytes were added.
-  func addDuePages(to group: inout LoopCommit, budget: Int) -> Int {
+  func addDuePages(to commit: inout LoopCommit, budget: Int) -> Int {
     assert(!log.hasOpenBatch)
     var added = 0
     while added < budget {
       guard let entry = takeDuePage() else { break }
       guard let write = encode(entry) else { continue }
       added += write.bytes.readableBytes
-      group.pages.append(write)
+      commit.pages.append(write)
     }
     return added
   }

@@ -253,7 +253,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     }
   }
 
-  func store(_ group: LoopCommit) { host.write(group) }
+  func store(_ commit: LoopCommit) { host.write(commit) }
 
   func restart() { events.deposed(host) }
 

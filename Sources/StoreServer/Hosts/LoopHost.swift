@@ -240,26 +240,26 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   // MARK: StoreLoopDriver
 
-  /// Commit on this loop if commits are quick and the group is small, else on a thread. On the loop a commit costs no
-  /// wake-up, and requests that arrive meanwhile wait in their sockets and are then read together. A large group means
+  /// Commit on this loop if commits are quick and this one is small, else on a thread. On the loop a commit costs no
+  /// wake-up, and requests that arrive meanwhile wait in their sockets and are then read together. A large commit means
   /// that more is waiting already, and a slow disk would delay work that needs no commit: both use the thread, and the
   /// loop continues.
-  func commit(_ group: LoopCommit) {
-    if let replica = groupHost?.replica { replica.commit(group) } else { write(group) }
+  func commit(_ commit: LoopCommit) {
+    if let replica = groupHost?.replica { replica.commit(commit) } else { write(commit) }
   }
 
-  /// Write a group to local storage.
-  func write(_ group: LoopCommit) {
+  /// Write a commit to local storage.
+  func write(_ commit: LoopCommit) {
     inFlight += 1
-    // Groups are written in their order: none on the loop while the thread has an earlier one.
-    if threadWrites == 0, pace.isQuick, group.logBytes < CommitPace.smallBytes {
-      let (result, duration) = Self.perform(group, storage)
+    // Commits are written in their order: none on the loop while the thread has an earlier one.
+    if threadWrites == 0, pace.isQuick, commit.logBytes < CommitPace.smallBytes {
+      let (result, duration) = Self.perform(commit, storage)
       // Complete asynchronously, so that the loop's turn ends first.
       eventLoop.execute { self.committed(result, duration) }
     } else {
       threadWrites += 1
       committer.submit { [self] _ in
-        let (result, duration) = Self.perform(group, storage)
+        let (result, duration) = Self.perform(commit, storage)
         eventLoop.execute {
           self.threadWrites -= 1
           self.committed(result, duration)
@@ -276,11 +276,11 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   private static func perform(
-    _ group: LoopCommit,
+    _ commit: LoopCommit,
     _ storage: any StorageEngine
   ) -> (Result<Void, StorageError>, TimeAmount) {
     let start = NIODeadline.now()
-    let result = Result { () throws(StorageError) in try storage.commit(group) }
+    let result = Result { () throws(StorageError) in try storage.commit(commit) }
     return (result, NIODeadline.now() - start)
   }
 

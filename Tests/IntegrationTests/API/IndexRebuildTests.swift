@@ -108,7 +108,7 @@ extension RealProcesses {
       let name = Array(user.utf8)
       let home = ShardID.owning(name.span.bytes, count: storage.shardCount)
       let index = try #require(try engine.read(home, .cid(name)))
-      var group = LoopCommit()
+      var commit = LoopCommit()
       for (id, bytes) in index.pages where id == .memberships(0) {
         var page = try Page(bytes.readableBytesSpan)
         var entries = page.effects.compactMap { effect -> Membership? in
@@ -121,10 +121,10 @@ extension RealProcesses {
         var altered = ByteBuffer()
         page.write(into: &altered)
         let key = PageKey(shard: home, channel: index.number, page: id)
-        group.pages.append(LoopCommit.PageWrite(key: key, cid: nil, bytes: altered))
+        commit.pages.append(LoopCommit.PageWrite(key: key, cid: nil, bytes: altered))
       }
-      #expect(group.pages.count == 1)
-      try engine.commit(group)
+      #expect(commit.pages.count == 1)
+      try engine.commit(commit)
     }
   }
 }

@@ -5,7 +5,7 @@ import StoreEngine
 import StoreTestSupport
 import TestSupport
 
-/// The batches that an owner has committed to the shared log: one group for each commit.
+/// The batches that an owner has committed to the shared log, by commit.
 typealias SharedLog = [[LoopCommit.Batch]]
 
 /// A follower of a shared log, with a storage of its own, which a test crashes and recovers.
@@ -24,10 +24,10 @@ final class Follower {
   private let shards: [UInt16]
   private let configure: (inout StoreLoopConfiguration) -> Void
   private(set) var harness: EngineHarness
-  /// Groups of the shared log that are applied, and those that are certainly on storage.
+  /// Commits of the shared log that are applied, and those that are certainly on storage.
   private(set) var position = 0
   private var durablePosition = 0
-  /// Groups that the commit in flight completes on storage.
+  /// Commits of the shared log that the one in flight completes on storage.
   private var committingPosition: Int?
   var defect: Defect?
   private var defectiveSteps = 0
@@ -58,12 +58,12 @@ final class Follower {
 
   // MARK: Following
 
-  /// Follows the next group of the log, if there is one.
+  /// Follows the next commit of the log, if there is one.
   func follow(_ log: SharedLog) throws {
     guard position < log.count else { return }
-    let group = log[position].map(changed)
+    let batches = log[position].map(changed)
     position += 1
-    try harness.loop.follow(group)
+    try harness.loop.follow(batches)
     noteCommit()
   }
 
@@ -111,11 +111,11 @@ final class Follower {
     case trim(LoopCommit.StepTrim)
   }
 
-  /// The steps in which storage writes a group: batches one by one, then drops, then the rest in any order.
-  private static func steps(_ group: LoopCommit, _ random: inout SplitMix64) -> [Step] {
-    group.batches.map(Step.batch) + group.drops.map(Step.drop)
+  /// The steps in which storage writes a commit: batches one by one, then drops, then the rest in any order.
+  private static func steps(_ commit: LoopCommit, _ random: inout SplitMix64) -> [Step] {
+    commit.batches.map(Step.batch) + commit.drops.map(Step.drop)
       + random.shuffled(
-        group.pages.map(Step.page) + group.logTrims.map(Step.logTrim) + group.stepTrims.map(Step.trim)
+        commit.pages.map(Step.page) + commit.logTrims.map(Step.logTrim) + commit.stepTrims.map(Step.trim)
       )
   }
 
@@ -148,8 +148,8 @@ final class Follower {
   /// Crash between any two steps of the commit in flight, and recover from storage.
   func crash(_ random: inout SplitMix64) throws {
     crashes += 1
-    if let group = harness.commits.first {
-      let steps = Self.steps(group, &random)
+    if let commit = harness.commits.first {
+      let steps = Self.steps(commit, &random)
       let done = random.below(steps.count + 1)
       for step in steps.prefix(done) { perform(step) }
       if done > 0, done < steps.count { crashesWithinCommit += 1 }

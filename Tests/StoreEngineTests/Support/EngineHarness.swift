@@ -59,12 +59,12 @@ final class EngineHarness: StoreLoopDriver {
     loop.clock = Timestamp(milliseconds: clock)
   }
 
-  func commit(_ group: LoopCommit) {
-    commits.append(group)
-    let indices = group.batches.map { "\($0.index.rawValue)" }.joined(separator: ",")
-    let logTrims = group.logTrims.map { " trim \($0.through.rawValue)" }.joined()
-    let drops = group.drops.map { " drop \($0.channel.rawValue)" }.joined()
-    commitDescriptions.append("batches [\(indices)] pages \(group.pages.count)\(logTrims)\(drops)")
+  func commit(_ commit: LoopCommit) {
+    commits.append(commit)
+    let indices = commit.batches.map { "\($0.index.rawValue)" }.joined(separator: ",")
+    let logTrims = commit.logTrims.map { " trim \($0.through.rawValue)" }.joined()
+    let drops = commit.drops.map { " drop \($0.channel.rawValue)" }.joined()
+    commitDescriptions.append("batches [\(indices)] pages \(commit.pages.count)\(logTrims)\(drops)")
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
@@ -90,8 +90,8 @@ final class EngineHarness: StoreLoopDriver {
 
   /// Complete the oldest commit.
   func persist() throws {
-    let group = commits.removeFirst()
-    try storage.commit(group)
+    let commit = commits.removeFirst()
+    try storage.commit(commit)
     loop.committed(.success(()))
   }
 

@@ -98,12 +98,12 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
     }
   }
 
-  func commit(_ group: LoopCommit) throws(StorageError) {
+  func commit(_ commit: LoopCommit) throws(StorageError) {
     beforeCommit()
     if let failure { throw failure }
     state.withLock { state in
-      state.data.apply(group)
-      if let position = group.position { state.positions[position.group] = position.cursor }
+      state.data.apply(commit)
+      if let position = commit.position { state.positions[position.group] = position.cursor }
     }
   }
 
