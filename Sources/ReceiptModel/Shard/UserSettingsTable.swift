@@ -48,7 +48,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   private var erasingCount = 0
 
   /// Minimum number of changes kept; a channel that missed more looks up all its members.
-  static let journalMax = 4_096
+  static let journalKeptMin = 4_096
 
   package init() {}
 
@@ -196,7 +196,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   // MARK: Deciding
 
   /// Change some of a user's settings: the home shard's part of a PUT. Positions moved while hidden count from the
-  /// time when the user is visible again. Does nothing for a user who is being erased .
+  /// time when the user is visible again. Does nothing for a user who is being erased.
   package func decidePatch(
     _ user: String,
     _ patch: UserSettingsPatch,
@@ -318,7 +318,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     if record.tokensRevokedBefore != 0 { revokedCount += 1 }
     if record.isErasing { erasingCount += 1 }
     guard before != hides(number) else { return }
-    if journal.count >= 2 * Self.journalMax { journal.removeFirst(Self.journalMax) }
+    if journal.count >= 2 * Self.journalKeptMin { journal.removeFirst(Self.journalKeptMin) }
     journal.append(number)
     changeCount += 1
   }

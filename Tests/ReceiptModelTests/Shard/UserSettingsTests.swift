@@ -256,7 +256,7 @@ struct UserSettingsTests {
   @Test(
     "a channel copies changes that it has missed: from the journal, or by looking up every member",
     arguments: [
-      1, 5, 40, UserSettingsTable.journalMax, 3 * UserSettingsTable.journalMax,
+      1, 5, 40, UserSettingsTable.journalKeptMin, 3 * UserSettingsTable.journalKeptMin,
     ]
   )
   func channelCopiesMissedChanges(others: Int) throws {
