@@ -63,7 +63,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// The last record that a sync of local storage covers; nil: none has ended.
   private var synced: RecordPosition?
   /// Whether the shared log knows that this node, which is not a member, has nothing of the group.
-  private var hasReportedNothing = false
+  private var hasReportedNoData = false
   /// Whether a snapshot of the group is needed, and what receives it.
   private var isFetching = false
   private var snapshotFetch: Task<Void, Never>?
@@ -129,7 +129,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       }
       replica.report(MemberReport(position: .zero))
     } else {
-      reportNothing(of: replica)
+      reportNoData(of: replica)
     }
   }
 
@@ -143,10 +143,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   }
 
   /// Report once that this node has nothing of the group: an earlier report may be of a disk that is lost.
-  private func reportNothing(of replica: GroupReplica) {
-    guard !hasReportedNothing else { return }
+  private func reportNoData(of replica: GroupReplica) {
+    guard !hasReportedNoData else { return }
     link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) { [weak host] reports in
-      if reports != nil { host?.groupHost?.hasReportedNothing = true }
+      if reports != nil { host?.groupHost?.hasReportedNoData = true }
     }
   }
 
@@ -167,11 +167,12 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// Time for which an owner that is about to refuse commands waits for a member that can take the group over.
   private static let handOverMilliseconds: Int64 = 3_000
 
-  /// Note why the store takes no commands, and return why this group takes none.
+  /// Record why the store takes no commands, let the group's ownership know of a change, and return why this group
+  /// takes none.
   ///
   /// During a clock jump the group takes commands, with the time that the store holds, until another member owns it. It
   /// takes none if no member can take it over.
-  func commandRefusal(_ code: ErrorCode?) -> ErrorCode? {
+  func updateRefusal(_ code: ErrorCode?) -> ErrorCode? {
     if code != refusal?.code {
       refusal = code.map { ($0, bootTime) }
       host.eventLoop.execute { [weak host] in
@@ -259,17 +260,17 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   func removeData() {
     snapshotFetch?.cancel()
-    reportNothingThenRemove()
+    reportNoDataThenRemove()
   }
 
   /// Report that this node has nothing of the group, then remove the data. A change of the set that counts on this
   /// node's data must not find an old report.
-  private func reportNothingThenRemove() {
+  private func reportNoDataThenRemove() {
     guard let replica else { return }
     link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) {
       [weak host, snapshotFetch] reports in
       guard let host, host.stopped == nil else { return }
-      guard reports != nil else { return host.groupHost?.afterPause { $0.reportNothingThenRemove() } ?? () }
+      guard reports != nil else { return host.groupHost?.afterPause { $0.reportNoDataThenRemove() } ?? () }
       Task { [weak host] in
         // It may be installing.
         await snapshotFetch?.value
@@ -417,7 +418,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     link.log.report(replica.group, by: replica.node, report) { [weak host] reports in
       guard let host, let groupHost = host.groupHost, host.stopped == nil else { return }
       guard reports != nil else { return groupHost.afterPause { $0.reportThenFetch() } }
-      let fetch = SnapshotFetch(host: host, groupHost: groupHost, sources: groupHost.others)
+      let fetch = SnapshotFetch(host: host, groupHost: groupHost, others: groupHost.others)
       groupHost.snapshotFetch = Task { await fetch.run() }
     }
   }

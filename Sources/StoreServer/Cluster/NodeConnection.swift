@@ -15,8 +15,8 @@ struct OtherNodes: Sendable {
   let address: @Sendable (NodeID) -> StoreClientConfiguration.Address?
 }
 
-/// Why a snapshot cannot be received, for the log.
-struct SnapshotFailure: Error, CustomStringConvertible {
+/// Why a snapshot or record keys cannot be fetched from another node, for the log.
+struct NodeFetchFailure: Error, CustomStringConvertible {
   let description: String
   init(_ description: String) { self.description = description }
 }
@@ -39,7 +39,7 @@ final class NodeConnection: ChannelInboundHandler {
   /// Time limit of the handshake, and of each answer.
   private static let timeout = TimeAmount.seconds(30)
 
-  private let sources: OtherNodes
+  private let others: OtherNodes
   private let configuration: StoreClientConfiguration
   private let opened: EventLoopPromise<Void>
   private var state: State
@@ -48,8 +48,8 @@ final class NodeConnection: ChannelInboundHandler {
   private var correlation: UInt32 = 0
   private var timer: Scheduled<Void>?
 
-  private init(_ sources: OtherNodes, _ configuration: StoreClientConfiguration, opened: EventLoopPromise<Void>) {
-    self.sources = sources
+  private init(_ others: OtherNodes, _ configuration: StoreClientConfiguration, opened: EventLoopPromise<Void>) {
+    self.others = others
     self.configuration = configuration
     self.opened = opened
     // A session of its own: it makes no commands.
@@ -61,13 +61,13 @@ final class NodeConnection: ChannelInboundHandler {
   /// Connect to one node and authenticate both sides.
   static func open(
     _ address: StoreClientConfiguration.Address,
-    _ sources: OtherNodes,
+    _ others: OtherNodes,
     on eventLoop: any EventLoop
   ) async throws -> NIOLoopBound<NodeConnection> {
     try await eventLoop.flatSubmit {
-      let configuration = sources.configuration()
+      let configuration = others.configuration()
       let opened = eventLoop.makePromise(of: Void.self)
-      let connection = NodeConnection(sources, configuration, opened: opened)
+      let connection = NodeConnection(others, configuration, opened: opened)
       let bound = NIOLoopBound(connection, eventLoop: eventLoop)
       let transport = configuration.transport
       ClientBootstrap(group: eventLoop)
@@ -97,7 +97,7 @@ final class NodeConnection: ChannelInboundHandler {
   private func send(_ kind: FrameKind, _ fields: (inout ByteBuffer) -> Void) -> EventLoopFuture<ByteBuffer> {
     guard let context, case .open(unanswered: nil) = state else {
       let eventLoop = opened.futureResult.eventLoop
-      return eventLoop.makeFailedFuture(SnapshotFailure("the connection is closed"))
+      return eventLoop.makeFailedFuture(NodeFetchFailure("the connection is closed"))
     }
     let promise = context.eventLoop.makePromise(of: ByteBuffer.self)
     state = .open(unanswered: promise)
@@ -113,7 +113,7 @@ final class NodeConnection: ChannelInboundHandler {
 
   private func close(_ reason: String) {
     timer?.cancel()
-    let failure = SnapshotFailure(reason)
+    let failure = NodeFetchFailure(reason)
     if case .open(let unanswered) = state { unanswered?.fail(failure) } else { opened.fail(failure) }
     state = .closed
     context?.close(promise: nil)
@@ -182,7 +182,7 @@ final class NodeConnection: ChannelInboundHandler {
       guard case .open(let unanswered?) = state, header.correlation == correlation else { return close(failure) }
       state = .open(unanswered: nil)
       timer?.cancel()
-      unanswered.fail(SnapshotFailure(failure))
+      unanswered.fail(NodeFetchFailure(failure))
     case (.awaitingChallenge(let hello), .challenge): prove(try Challenge(payload), hello, context)
     case (.awaitingReady, .ready):
       state = .open(unanswered: nil)
@@ -203,7 +203,7 @@ final class NodeConnection: ChannelInboundHandler {
   }
 
   private func prove(_ challenge: Challenge, _ hello: Hello, _ context: ChannelHandlerContext) {
-    guard challenge.version == Hello.version, challenge.store == sources.store else {
+    guard challenge.version == Hello.version, challenge.store == others.store else {
       return close("the other node is of another cluster or version")
     }
     guard case .prove(let proof) = StoreAuthenticator(secrets: configuration.secrets).verify(challenge, hello: hello)

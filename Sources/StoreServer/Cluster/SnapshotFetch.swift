@@ -19,7 +19,7 @@ struct SnapshotFetch: Sendable {
 
   let host: LoopHost
   let groupHost: GroupHost
-  let sources: OtherNodes
+  let others: OtherNodes
 
   private var eventLoop: any EventLoop { host.eventLoop }
 
@@ -27,7 +27,7 @@ struct SnapshotFetch: Sendable {
   func run() async {
     var attempts = SnapshotAttempts<StoreClientConfiguration.Address>()
     while !Task.isCancelled {
-      switch attempts.next(among: sources.configuration().addresses.shuffled()) {
+      switch attempts.next(among: others.configuration().addresses.shuffled()) {
       case .reportNone: groupHost.events.joinFailed("no other node is announced")
       case .ask(let address, let asksOwner):
         do {
@@ -46,7 +46,7 @@ struct SnapshotFetch: Sendable {
     _ address: StoreClientConfiguration.Address,
     asksOwner: Bool
   ) async throws {
-    let connection = try await NodeConnection.open(address, sources, on: eventLoop)
+    let connection = try await NodeConnection.open(address, others, on: eventLoop)
     defer { eventLoop.execute { connection.value.close() } }
     guard let id = try await eventLoop.submit({ groupHost.replica?.group }).get() else { throw CancellationError() }
     let group = GroupShards(group: id, shards: groupHost.shards)
@@ -57,7 +57,7 @@ struct SnapshotFetch: Sendable {
       groupHost.hasDiverged ? RecordPosition.zero : groupHost.replica?.storedCursor.position ?? .zero
     }.get()
     guard cursor.position > applied else {
-      throw SnapshotFailure("the snapshot ends with record \(cursor.position.rawValue), which this node has")
+      throw NodeFetchFailure("the snapshot ends with record \(cursor.position.rawValue), which this node has")
     }
     // From here on the owner keeps the records that follow.
     try await eventLoop.submit {
@@ -93,7 +93,7 @@ struct SnapshotFetch: Sendable {
       part.bytes.withUnsafeReadableBytes { hash.update(bufferPointer: $0) }
       total += UInt64(part.bytes.readableBytes)
       guard part.total == total, part.digest.elementsEqual(hash.finalize()) else {
-        throw SnapshotFailure("the bytes are not those that the other node has read")
+        throw NodeFetchFailure("the bytes are not those that the other node has read")
       }
       if part.isLast { return total }
       try await onThread { _ throws(StorageError) in try receiver.append(part.bytes) }
@@ -107,7 +107,7 @@ struct SnapshotFetch: Sendable {
     while true {
       switch action {
       case .accept: return
-      case .reject(let reason): throw SnapshotFailure(reason)
+      case .reject(let reason): throw NodeFetchFailure(reason)
       case .read(let position, let afterPause):
         if afterPause { try await Task.sleep(for: Self.logPause) }
         let outcome = try await askLog { log, done in log.read(group, from: position, max: 1) { done(.some($0)) } }

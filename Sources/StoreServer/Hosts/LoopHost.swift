@@ -91,17 +91,18 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Set the loop's time for this turn; call before any other use of the loop. The shards keep it from falling (R20).
+  /// Begin a turn of the loop now; call before any other use of the loop. The shards keep time from falling (R20).
   @inline(__always)
-  func readClock() { setClock(clock.now()) }
+  func readClock() { beginTurn(at: clock.now()) }
 
   /// The clock of now. ``readClock()`` sets the loop's.
   var timeNow: Timestamp { clock.now() }
 
-  private func setClock(_ time: Timestamp) {
+  /// Set what holds for this turn: the time, why the loop takes no commands, and whether it may answer.
+  private func beginTurn(at time: Timestamp) {
     loop.clock = time
     let refusal: ErrorCode? = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
-    loop.commandRefusal = if let groupHost { groupHost.commandRefusal(refusal) } else { refusal }
+    loop.commandRefusal = if let groupHost { groupHost.updateRefusal(refusal) } else { refusal }
     groupHost?.replica?.updateLease()
   }
 
@@ -118,7 +119,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     readClock()
     pollNotifier?.open()
     every(.milliseconds(100)) { host in
-      host.setClock(host.clock.observe())
+      host.beginTurn(at: host.clock.observe())
       host.loop.tick()
     }
     groupHost?.replica?.timerFired()
