@@ -241,7 +241,7 @@ final class AuthenticationPart: GatewayPart {
       }
     } catch {
       loop.answer(
-        loop.rates.refusalAfterCharge(error, stream: waiting.stream, connection: connection, admission: admission),
+        loop.rates.chargeRefused(error, stream: waiting.stream, connection: connection, admission: admission),
         route: admission.route,
         stream: waiting.stream,
         connection: connection

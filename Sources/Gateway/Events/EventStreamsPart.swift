@@ -239,7 +239,7 @@ final class EventStreamsPart: GatewayPart {
     connection.startStreaming(stream.handle, status: 200, contentType: .eventStream, headers: headers)
     stream.hasBegun = true
     opened &+= 1
-    if let hub = hub[ref], hub.request.start != .live {
+    if let hubStream = hub[ref], hubStream.request.start != .live {
       resumes &+= 1
       // The unread counts may have changed while the client was away.
       loop.totals.changed(for: stream)

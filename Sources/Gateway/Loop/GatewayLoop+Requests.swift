@@ -24,7 +24,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       }
     } catch {
       answer(
-        rates.refusalAfterCharge(error, stream: stream, connection: connection, admission: admission),
+        rates.chargeRefused(error, stream: stream, connection: connection, admission: admission),
         route: admission.route,
         stream: stream,
         connection: connection

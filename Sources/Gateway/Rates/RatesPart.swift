@@ -114,9 +114,9 @@ final class RatesPart: GatewayPart {
     if !caller.isServer { _ = limiter.charge(cost, to: address, at: time, .always) }
   }
 
-  /// Return the response to a request that was refused before it was charged: its problem, or that its address is over
-  /// its rate.
-  func refusalAfterCharge(
+  /// Charge a request that was refused before it was charged to its address, and return the response: the request's
+  /// problem, or that the address is over its rate.
+  func chargeRefused(
     _ problem: Problem,
     stream: HTTP2StreamHandle,
     connection: HTTP2ServerConnection<GatewayLoop>,
