@@ -41,11 +41,11 @@ final class Connection {
     /// Deletions of the channel before the first slice.
     var deletions = 0
 
-    /// Whether a reply is right. Each status of a query in slices is that of one of its slices, no status of an earlier
+    /// Whether a reply is right. Each status of a sliced query is that of one of its slices, no status of an earlier
     /// slice than the one before it; but a message that was deleted meanwhile has none. Deleting the channel ends the
     /// query.
-    func admits(_ reply: Reply, isSuspended: Bool, deletions: Int) -> Bool {
-      if isSuspended, deletions > self.deletions, reply == .refused(NaiveShard.Code.channelNotFound) { return true }
+    func admits(_ reply: Reply, isSliced: Bool, deletions: Int) -> Bool {
+      if isSliced, deletions > self.deletions, reply == .refused(NaiveShard.Code.channelNotFound) { return true }
       guard replies.count > 1, case .statuses(let found) = reply, case .statuses(let last) = replies.last else {
         return reply == replies.last
       }
@@ -76,7 +76,7 @@ final class Connection {
   /// Received by a loop and not answered.
   var requests: [UInt32: Request] = [:]
   /// Those of them that continue in another slice.
-  var suspended: Set<UInt32> = []
+  var sliced: Set<UInt32> = []
   /// The gateway has dropped it.
   var isCut = false
   /// The store has closed it.

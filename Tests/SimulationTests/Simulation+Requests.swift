@@ -11,8 +11,8 @@ extension Simulation {
   enum ModelMistake: CaseIterable {
     /// A request that waits for a slice is decided on arrival.
     case postponesNothing
-    /// A query in slices is answered in its first one.
-    case suspendsNothing
+    /// A sliced query is answered in its first one.
+    case slicesNothing
   }
 
   /// The way of a request that is about to be performed.
@@ -154,9 +154,9 @@ extension Simulation {
   func noteDecision(_ decision: SchedulingDecision, _ target: SimulatedLoop) {
     switch decision {
     case .postpone(let header, let lane): postpone(header, lane, target)
-    case .suspend(let header, let lane):
-      count("suspended queries")
-      connection(of: lane, target)?.suspended.insert(header.correlation)
+    case .slice(let header, let lane):
+      count("sliced queries")
+      connection(of: lane, target)?.sliced.insert(header.correlation)
     case .resume(let header, let lane): resume(header, lane, target)
     case .install(let request, let reference, let isReadable):
       install(request, reference, isReadable: isReadable, target)
@@ -216,7 +216,7 @@ extension Simulation {
       } else {
         decide(item.request, connection, target)
       }
-    } else if connection.suspended.contains(header.correlation), let request = connection.requests[header.correlation] {
+    } else if connection.sliced.contains(header.correlation), let request = connection.requests[header.correlation] {
       continueQuery(request, connection, target)
     } else {
       faults.append("\(header) is performed, though it does not wait")
@@ -225,14 +225,14 @@ extension Simulation {
 
   /// A query continues in another slice, and is answered as things are then.
   private func continueQuery(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) {
-    if mistake == .suspendsNothing || isOver(request, connection, target) { return }
+    if mistake == .slicesNothing || isOver(request, connection, target) { return }
     guard var expected = connection.expected[request.correlation] else { return }
     let (reply, needs) = oracles[request.shard].decide(
       request,
       session: connection.session,
       clock: target.clock
     )
-    if reply != expected.replies.last { count("suspended queries with changes") }
+    if reply != expected.replies.last { count("sliced queries with changes") }
     expected.replies.append(reply)
     expected.needs = max(expected.needs, needs)
     connection.expected[request.correlation] = expected

@@ -366,9 +366,9 @@ final class Simulation {
       return
     }
     connection.requests.removeValue(forKey: header.correlation)
-    let isSuspended = connection.suspended.remove(header.correlation) != nil
+    let isSliced = connection.sliced.remove(header.correlation) != nil
     let deletions = expected.cid.map { oracles[expected.shard].deletionCount(of: $0) } ?? 0
-    if !expected.admits(reply, isSuspended: isSuspended, deletions: deletions) {
+    if !expected.admits(reply, isSliced: isSliced, deletions: deletions) {
       faults.append("\(header): the model says \(expected.replies), the store \(reply)")
     }
     if expected.needs > oracles[expected.shard].durableChangeCount {

@@ -56,7 +56,7 @@ struct SimulationTests {
     let rareRefusals = [NaiveShard.Code.unavailable, NaiveShard.Code.messageDeleted]
     for name in [
       "evicted", "deletions in slices", "asked while being deleted", "postponed", "postponed after a load",
-      "suspended queries", "suspended queries with changes",
+      "sliced queries", "sliced queries with changes",
     ]
       + rareRefusals.map(Simulation.refusal)
     {

@@ -16,15 +16,15 @@ extension ShardEngine {
     }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
-    var suspended: MemberListScan?
-    if case .list(let scan)? = request.attempt?.progress { suspended = scan }
+    var sliced: MemberListScan?
+    if case .list(let scan)? = request.attempt?.progress { sliced = scan }
     do throws(Refusal) {
       let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       // A reply's readers are those of its thread.
       let targetSlot = self.targetSlot(of: fields.message, in: slot)
       let viewer = state.viewer(asker, in: targetSlot)
       var scan: MemberListScan
-      if let known = suspended.take() {
+      if let known = sliced.take() {
         scan = known
       } else {
         scan = try state.beginList(

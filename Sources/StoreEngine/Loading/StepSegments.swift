@@ -82,7 +82,7 @@ final class StepSegments: ShardPart {
   /// Return whether a query may keep its steps, beside all other queries that keep some. One query always may.
   private func hasRoom(for request: borrowing Request) -> Bool {
     let kept = shard.waiting.keptSteps
-    return kept == 0 || kept + request.segments.stepCount <= shard.configuration.suspendedStepsMax
+    return kept == 0 || kept + request.segments.stepCount <= shard.configuration.keptStepsMax
   }
 
   /// Merge ranges into disjoint ones per row page, in rising order, limited to the segments of one read.

@@ -82,7 +82,7 @@ final class SliceScheduler: LoopPart {
     requestSlice()
   }
 
-  /// Queue a shard that has suspended queries.
+  /// Queue a shard that has sliced queries.
   func queueForSlices(_ shard: ShardEngine) {
     querying.append(shard)
     requestSlice()

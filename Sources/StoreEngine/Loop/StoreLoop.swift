@@ -21,7 +21,7 @@ package final class StoreLoop {
   private(set) var shards: [ShardEngine] = []
   /// Position in `shards` by shard id; −1 for another loop's shard.
   let positions: [Int16]
-  /// Likewise, for requests: empty while the loop follows, so that an owner's requests need no check of their own.
+  /// The same for requests. It is empty while the loop follows, so that an owner checks no request for it.
   var requestPositions: [Int16]
   /// Work that the shards may still do.
   var budget: TurnBudget

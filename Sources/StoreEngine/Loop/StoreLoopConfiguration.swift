@@ -34,8 +34,8 @@ package struct StoreLoopConfiguration: Sendable {
   package var erasuresMax = 64
   /// Maximum number of step reads in flight, per shard; each serves one query.
   package var stepReadsMax = 256
-  /// Steps that the suspended queries of a shard may keep in total, 24 bytes each; further queries are `busy`.
-  package var suspendedStepsMax = 4 * ReadSegments.stepsMax
+  /// Steps that the waiting queries of a shard may keep in total, 24 bytes each; further queries are `busy`.
+  package var keptStepsMax = 4 * ReadSegments.stepsMax
   /// Row pages whose steps are read at once, per shard, to be rewritten as fewer segments.
   package var stepTrimsMax = 2
   /// Requests for unread counts that may wait for channels on storage, per shard; further ones are `busy`.
@@ -154,8 +154,8 @@ extension StoreLoopDriver {
 package enum SchedulingDecision {
   /// A request waits for a later slice, in which it is performed as a whole.
   case postpone(FrameHeader, ReplyLane)
-  /// A request continues in another slice.
-  case suspend(FrameHeader, ReplyLane)
+  /// A query is sliced: it continues in another slice.
+  case slice(FrameHeader, ReplyLane)
   /// A request that waited is performed, or continues.
   case resume(FrameHeader, ReplyLane)
   /// The result of a load is installed, or refuses the requests that wait for it.

@@ -132,7 +132,7 @@ final class WaitingRequests: ShardPart {
     counts[reason.kind.rawValue] += 1
     switch reason {
     case .slice:
-      shard.loop.driver.noteDecision(.suspend(request.header, request.lane))
+      shard.loop.driver.noteDecision(.slice(request.header, request.lane))
       slices.append(waiting)
       shard.loop.slices.queueForSlices(shard)
     case .postponed(let cid):

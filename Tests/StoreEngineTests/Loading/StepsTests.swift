@@ -172,8 +172,8 @@ struct StepsTests {
   }
 
   @Test("the steps held by waiting queries are bounded together; a single query always proceeds")
-  func stepsOfSuspendedQueriesAreBoundedTogether() throws {
-    let (harness, gateway) = try harness(configure: { $0.suspendedStepsMax = 150 })
+  func stepsOfWaitingQueriesAreBoundedTogether() throws {
+    let (harness, gateway) = try harness(configure: { $0.keptStepsMax = 150 })
     try post(200, harness, gateway)
     try harness.writePages()
     let steps = (1...100).map { number in
