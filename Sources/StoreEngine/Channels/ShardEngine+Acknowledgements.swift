@@ -84,7 +84,7 @@ extension ShardEngine {
       return replyTiming == .afterNextCommit ? .afterNextCommit : .afterCurrentCommit
     }
     // An open batch closes with the shard's time, which has reached the expiry.
-    if !log.hasOpenBatch { logTimeNow(session: sessions.position(of: lane)) }
+    if !log.hasOpenBatch { logTimeNow(session: sessions.index(of: lane)) }
     return .afterNextCommit
   }
 }

@@ -54,7 +54,7 @@ extension ShardEvents {
     case .success(let read): cids = read
     case .failure(let refused): return .refused(refused)
     }
-    if request.lane.watcherNumbers[shard.position] != nil {
+    if request.lane.watcherNumbers[shard.indexInLoop] != nil {
       let watcher = watcher(request.lane)
       for cid in cids { unwatch(cid, by: watcher) }
     }

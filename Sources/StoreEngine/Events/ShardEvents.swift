@@ -448,16 +448,16 @@ final class ShardEvents: ShardPart {
 
   /// Return a connection's watcher number in this shard; register the connection if needed.
   func watcher(_ lane: ReplyLane) -> WatcherNumber {
-    if let known = lane.watcherNumbers[shard.position] { return known }
+    if let known = lane.watcherNumbers[shard.indexInLoop] { return known }
     let number = subscriptions.add(lane, through: eventProgress.durable, elapsed: shard.loop.elapsedMilliseconds)
-    lane.watcherNumbers[shard.position] = number
+    lane.watcherNumbers[shard.indexInLoop] = number
     return number
   }
 
   /// Remove the watcher of a closed connection.
   override func close(_ lane: ReplyLane) {
-    guard let number = lane.watcherNumbers[shard.position] else { return }
-    lane.watcherNumbers[shard.position] = nil
+    guard let number = lane.watcherNumbers[shard.indexInLoop] else { return }
+    lane.watcherNumbers[shard.indexInLoop] = nil
     subscriptions.remove(number)
   }
 }

@@ -20,8 +20,8 @@ package final class ReplyLane {
   /// Set when the connection is gone or its session has a newer one. The lane then accepts no requests and drops its
   /// replies.
   package var isClosed = false
-  /// Position of the session in each shard's session table, by the shard's position in the loop; −1: not looked up yet.
-  var sessionPositions: [Int32]
+  /// Index of the session in each shard's session table, by the shard's index in the loop; −1: not looked up yet.
+  var sessionIndexes: [Int32]
   /// Number of the connection among each shard's watchers, likewise; nil: it has no subscriptions there.
   var watcherNumbers: [WatcherNumber?]
   /// The receiver of delivered bytes reports when they are written (``ConnectionBacklog/wrote(_:)``).
@@ -57,7 +57,7 @@ package final class ReplyLane {
     self.serial = serial
     self.end = end
     self.backlog = backlog
-    self.sessionPositions = Array(repeating: -1, count: shards)
+    self.sessionIndexes = Array(repeating: -1, count: shards)
     self.watcherNumbers = Array(repeating: nil, count: shards)
     self.deliver = deliver
   }

@@ -98,7 +98,7 @@ final class SliceScheduler: LoopPart {
 /// Shards that wait for their turn, each once.
 private struct ShardQueue {
   private var shards: Deque<ShardEngine> = []
-  /// Whether each shard is queued, by its position in the loop.
+  /// Whether each shard is queued, by its index in the loop.
   private var isQueued: [Bool] = []
 
   var isEmpty: Bool { shards.isEmpty }
@@ -109,16 +109,16 @@ private struct ShardQueue {
 
   /// Append a shard, unless it is queued.
   mutating func append(_ shard: ShardEngine) {
-    while isQueued.count <= shard.position { isQueued.append(false) }
-    guard !isQueued[shard.position] else { return }
-    isQueued[shard.position] = true
+    while isQueued.count <= shard.indexInLoop { isQueued.append(false) }
+    guard !isQueued[shard.indexInLoop] else { return }
+    isQueued[shard.indexInLoop] = true
     shards.append(shard)
   }
 
   /// Remove and return the first shard.
   mutating func popFirst() -> ShardEngine? {
     guard let shard = shards.popFirst() else { return nil }
-    isQueued[shard.position] = false
+    isQueued[shard.indexInLoop] = false
     return shard
   }
 
@@ -126,7 +126,7 @@ private struct ShardQueue {
   mutating func popFirstWithRoom() -> ShardEngine? {
     guard let index = shards.firstIndex(where: { !$0.isBatchFull }) else { return nil }
     let shard = shards.remove(at: index)
-    isQueued[shard.position] = false
+    isQueued[shard.indexInLoop] = false
     return shard
   }
 }

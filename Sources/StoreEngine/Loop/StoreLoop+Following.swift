@@ -78,7 +78,7 @@ extension StoreLoop {
     for source in batches {
       guard let shard = shard(source.shard) else { throw .foreignShard(source.shard) }
       if lasts.isEmpty { lasts = shards.map { $0.log.followed } }
-      let last = lasts[shard.position]
+      let last = lasts[shard.indexInLoop]
       guard source.index > last else { continue }
       guard source.index == last.next else {
         throw .gap(shard: source.shard, last: last, found: source.index)
@@ -93,7 +93,7 @@ extension StoreLoop {
       } catch {
         throw .damaged(error)
       }
-      lasts[shard.position] = source.index
+      lasts[shard.indexInLoop] = source.index
     }
     return next
   }
@@ -128,7 +128,7 @@ extension StoreLoop {
     precondition(isFollowing, "the loop is the owner already")
     guard !isHalted else { return }
     isFollowing = false
-    requestPositions = positions
+    requestShardIndexes = shardIndexes
     for shard in shards { shard.promote() }
     endTurn()
   }

@@ -19,10 +19,10 @@ package final class StoreLoop {
   unowned let driver: any StoreLoopDriver
   let configuration: StoreLoopConfiguration
   private(set) var shards: [ShardEngine] = []
-  /// Position in `shards` by shard id; −1 for another loop's shard.
-  let positions: [Int16]
+  /// Index in `shards` by shard id; −1 for another loop's shard.
+  let shardIndexes: [Int16]
   /// The same for requests. It is empty while the loop follows, so that an owner checks no request for it.
-  var requestPositions: [Int16]
+  var requestShardIndexes: [Int16]
   /// Work that the shards may still do.
   var budget: TurnBudget
 
@@ -54,10 +54,10 @@ package final class StoreLoop {
     isFollowing = follows
     budget = TurnBudget(configuration)
     memory = ChannelMemory(budget: configuration.residentBytesMax)
-    var positions: [Int16] = Array(repeating: -1, count: shardCount)
-    for (position, entry) in stored.enumerated() { positions[Int(entry.shard.rawValue)] = Int16(position) }
-    self.positions = positions
-    requestPositions = follows ? [] : positions
+    var shardIndexes: [Int16] = Array(repeating: -1, count: shardCount)
+    for (index, entry) in stored.enumerated() { shardIndexes[Int(entry.shard.rawValue)] = Int16(index) }
+    self.shardIndexes = shardIndexes
+    requestShardIndexes = follows ? [] : shardIndexes
     for part in parts { part.attach(to: self) }
     requirePartsAttached(of: self)
     for (shard, state) in stored {
@@ -65,7 +65,7 @@ package final class StoreLoop {
         try ShardEngine(
           id: shard,
           shardCount: shardCount,
-          position: shards.count,
+          indexInLoop: shards.count,
           configuration: configuration,
           loop: self,
           stored: state
@@ -116,9 +116,9 @@ package final class StoreLoop {
     guard !isHalted, !lane.isClosed else { return }
     counters.requests += 1
     let number = Int(header.shard.rawValue)
-    let position = number < requestPositions.count ? requestPositions[number] : -1
-    guard position >= 0 else { return refuseUnserved(header, lane) }
-    try shards[Int(position)].receive(header, payload, lane)
+    let index = number < requestShardIndexes.count ? requestShardIndexes[number] : -1
+    guard index >= 0 else { return refuseUnserved(header, lane) }
+    try shards[Int(index)].receive(header, payload, lane)
   }
 
   /// Refuse a request for a shard that this loop does not have, or only follows. The request counts nowhere.
@@ -327,12 +327,12 @@ package final class StoreLoop {
   }
 
   func shard(_ id: ShardID) -> ShardEngine? {
-    let position = Int(id.rawValue) < positions.count ? Int(positions[Int(id.rawValue)]) : -1
-    return position < 0 ? nil : shards[position]
+    let index = Int(id.rawValue) < shardIndexes.count ? Int(shardIndexes[Int(id.rawValue)]) : -1
+    return index < 0 ? nil : shards[index]
   }
 
   /// Return the shard with this id, which is one of the loop's.
-  func ownShard(_ id: ShardID) -> ShardEngine { shards[Int(positions[Int(id.rawValue)])] }
+  func ownShard(_ id: ShardID) -> ShardEngine { shards[Int(shardIndexes[Int(id.rawValue)])] }
 
   /// Newest time that any shard of this loop had logged when the loop was made; none if nothing was logged.
   package var loggedTime: Timestamp { shards.map { $0.log.startTime }.max() ?? .none }

@@ -1,8 +1,8 @@
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// One request while it is performed: its fields, its connection, its position in its session, and what earlier
-/// attempts at it have found.
+/// One request while it is performed: its fields, its connection, its session and counter, and what earlier attempts at
+/// it have found.
 struct Request: ~Copyable, ~Escapable {
   let header: FrameHeader
   /// The whole payload, including the bytes after the fields of the kind.
@@ -16,7 +16,7 @@ struct Request: ~Copyable, ~Escapable {
   let issued: UInt32?
   /// Counter of a command, once it is known; nil for a query.
   private(set) var counter: UInt64?
-  /// Position of the command's session in the shard.
+  /// Index of the command's session in the shard's session table.
   private(set) var session: Int32 = -1
   /// The command counts as applied: it must not be applied again.
   private(set) var isDuplicate = false
@@ -49,7 +49,7 @@ struct Request: ~Copyable, ~Escapable {
   /// Segments that were read for the request so far.
   var segments: ReadSegments { attempt?.segments ?? ReadSegments() }
 
-  /// Record a command's counter, its position in its session, and the last membership change before it.
+  /// Record a command's counter, the index of its session, and the last membership change before it.
   @inline(__always)
   @_lifetime(self: copy self)
   mutating func begin(_ counter: UInt64, session: Int32, isDuplicate: Bool, outboxBefore: UInt64) {

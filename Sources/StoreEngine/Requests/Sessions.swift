@@ -7,29 +7,29 @@ final class ShardSessions: ShardPart {
 
   // MARK: Look-up
 
-  /// Return the position of a connection's session; add a new session.
+  /// Return the index of a connection's session; add a new session.
   @inline(__always)
-  func position(of lane: ReplyLane) -> Int32 {
-    let known = lane.sessionPositions[shard.position]
+  func index(of lane: ReplyLane) -> Int32 {
+    let known = lane.sessionIndexes[shard.indexInLoop]
     return known >= 0 ? known : find(lane)
   }
 
   @inline(never)
   private func find(_ lane: ReplyLane) -> Int32 {
-    let found = table.position(of: lane.session)
+    let found = table.index(of: lane.session)
     table.recordUse(at: found, elapsed: shard.loop.elapsedMilliseconds)
-    // A closed lane still drops its requests, but must not keep the position: nothing would take it back.
+    // A closed lane still drops its requests, but must not keep the index: nothing would take it back.
     guard !lane.isClosed else { return found }
-    lane.sessionPositions[shard.position] = found
+    lane.sessionIndexes[shard.indexInLoop] = found
     table.laneOpened(at: found)
     return found
   }
 
   /// Record that a session's connection is gone: the session may be forgotten later.
   override func close(_ lane: ReplyLane) {
-    let known = lane.sessionPositions[shard.position]
+    let known = lane.sessionIndexes[shard.indexInLoop]
     guard known >= 0 else { return }
-    lane.sessionPositions[shard.position] = -1
+    lane.sessionIndexes[shard.indexInLoop] = -1
     table.recordUse(at: known, elapsed: shard.loop.elapsedMilliseconds)
     table.laneClosed(at: known)
   }
@@ -52,7 +52,7 @@ final class ShardSessions: ShardPart {
 
   /// Return whether a command counts as applied.
   @inline(__always)
-  func hasApplied(_ counter: UInt64, at position: Int32) -> Bool { table.hasApplied(counter, at: position) }
+  func hasApplied(_ counter: UInt64, at index: Int32) -> Bool { table.hasApplied(counter, at: index) }
 
   // MARK: Commands
 
@@ -66,13 +66,13 @@ final class ShardSessions: ShardPart {
   /// Record that a command was refused and not applied; a resend is decided then.
   func recordRefusal(_ request: borrowing Request) {
     guard let counter = request.counter, !request.isDuplicate else { return }
-    table.recordRefused(counter, at: position(of: request.lane))
+    table.recordRefused(counter, at: index(of: request.lane))
   }
 
   /// Record that a request is dropped because its connection is gone. A command is resent on another connection, where
   /// it may have been refused already: applying it here would come after that refusal.
   func recordDrop(_ waiting: WaitingRequest) {
-    if let counter = waiting.counter { table.recordDropped(counter, at: position(of: waiting.lane)) }
+    if let counter = waiting.counter { table.recordDropped(counter, at: index(of: waiting.lane)) }
   }
 
   /// Record that a command was refused for the whole store, unless it was applied already.
@@ -80,7 +80,7 @@ final class ShardSessions: ShardPart {
   /// - Returns: whether it is refused.
   func recordRefusalUnlessApplied(_ counter: UInt64, _ lane: ReplyLane) -> Bool {
     // First, because it adds a session that is new here.
-    let session = position(of: lane)
+    let session = index(of: lane)
     guard !table.hasApplied(counter, at: session) else { return false }
     table.recordRefused(counter, at: session)
     return true
@@ -88,7 +88,7 @@ final class ShardSessions: ShardPart {
 
   /// Record that a command waits, unless it was applied already.
   func recordWaiting(_ counter: UInt64, _ lane: ReplyLane) {
-    let session = position(of: lane)
+    let session = index(of: lane)
     if !table.hasApplied(counter, at: session) { table.recordWaiting(counter, at: session) }
   }
 
@@ -158,45 +158,45 @@ struct SessionTable {
   }
 
   private var entries: [Entry] = []
-  private var positions: [SessionID: Int32] = [:]
+  private var indexes: [SessionID: Int32] = [:]
   private var changed: [Int32] = []
-  /// Positions of forgotten sessions, for new ones.
+  /// Indexes of forgotten sessions, for new ones.
   private var free: [Int32] = []
-  /// The position that ``forgetEnded(elapsed:lifetimeMilliseconds:examinedMax:)`` examines next.
+  /// The index that ``forgetEnded(elapsed:lifetimeMilliseconds:examinedMax:)`` examines next.
   private var nextExamined = 0
 
   /// Number of sessions.
-  var count: Int { positions.count }
-  /// Number of positions, free ones included.
-  var positionCount: Int { entries.count }
+  var count: Int { indexes.count }
+  /// Number of indexes, free ones included.
+  var indexCount: Int { entries.count }
 
-  /// Return a session's position, which stays while a connection has it or the session has an effect in the open batch;
+  /// Return a session's index, which stays while a connection has it or the session has an effect in the open batch;
   /// add a new session.
-  mutating func position(of session: SessionID) -> Int32 {
-    if let known = positions[session] { return known }
+  mutating func index(of session: SessionID) -> Int32 {
+    if let known = indexes[session] { return known }
     let entry = Entry(record: SessionRecord(session: session))
-    let position: Int32
+    let index: Int32
     if let reused = free.popLast() {
-      position = reused
-      entries[Int(position)] = entry
+      index = reused
+      entries[Int(index)] = entry
     } else {
-      position = Int32(entries.count)
+      index = Int32(entries.count)
       entries.append(entry)
     }
-    positions[session] = position
-    return position
+    indexes[session] = index
+    return index
   }
 
   // MARK: Connections
 
-  /// Record that a connection holds a session's position.
-  mutating func laneOpened(at position: Int32) { entries[Int(position)].laneCount += 1 }
+  /// Record that a connection holds a session's index.
+  mutating func laneOpened(at index: Int32) { entries[Int(index)].laneCount += 1 }
 
-  /// Record that a connection that held a session's position is gone.
-  mutating func laneClosed(at position: Int32) { entries[Int(position)].laneCount -= 1 }
+  /// Record that a connection that held a session's index is gone.
+  mutating func laneClosed(at index: Int32) { entries[Int(index)].laneCount -= 1 }
 
   /// Record that a connection of a session opens or closes.
-  mutating func recordUse(at position: Int32, elapsed: Int64) { entries[Int(position)].usedAt = elapsed }
+  mutating func recordUse(at index: Int32, elapsed: Int64) { entries[Int(index)].usedAt = elapsed }
 
   /// Forget sessions without a connection whose last write and last connection are more than `lifetimeMilliseconds`
   /// ago. The head page no longer keeps them either.
@@ -209,9 +209,9 @@ struct SessionTable {
       let entry = entries[nextExamined]
       guard entry.laneCount == 0, !entry.isChanged,
         elapsed - max(entry.writtenAt, entry.usedAt) > lifetimeMilliseconds,
-        positions[entry.record.session] == Int32(nextExamined)
+        indexes[entry.record.session] == Int32(nextExamined)
       else { continue }
-      positions[entry.record.session] = nil
+      indexes[entry.record.session] = nil
       entries[nextExamined] = Entry(record: SessionRecord(session: entry.record.session))
       free.append(Int32(nextExamined))
     }
@@ -221,59 +221,59 @@ struct SessionTable {
 
   /// Return whether a command counts as applied. A new command is found to be one without a copy of the record.
   @inline(__always)
-  func hasApplied(_ counter: UInt64, at position: Int32) -> Bool {
-    counter <= entries[Int(position)].record.highest && entries[Int(position)].record.hasApplied(counter)
+  func hasApplied(_ counter: UInt64, at index: Int32) -> Bool {
+    counter <= entries[Int(index)].record.highest && entries[Int(index)].record.hasApplied(counter)
   }
 
   /// Record that a command was decided and not refused.
-  mutating func recordDecided(_ counter: UInt64, at position: Int32) {
-    let position = Int(position)
-    if counter > entries[position].record.highest {
-      entries[position].record.highest = counter
-    } else if !entries[position].record.notApplied.isEmpty {
-      entries[position].record.notApplied.removeAll { $0 == counter }
+  mutating func recordDecided(_ counter: UInt64, at index: Int32) {
+    let index = Int(index)
+    if counter > entries[index].record.highest {
+      entries[index].record.highest = counter
+    } else if !entries[index].record.notApplied.isEmpty {
+      entries[index].record.notApplied.removeAll { $0 == counter }
     }
   }
 
   /// Record that a command waits for its channel. Later commands of its session may be decided first.
-  mutating func recordWaiting(_ counter: UInt64, at position: Int32) {
-    let position = Int(position)
-    guard counter > entries[position].record.highest else { return }
-    entries[position].record.highest = counter
-    entries[position].record.notApplied.append(counter)
+  mutating func recordWaiting(_ counter: UInt64, at index: Int32) {
+    let index = Int(index)
+    guard counter > entries[index].record.highest else { return }
+    entries[index].record.highest = counter
+    entries[index].record.notApplied.append(counter)
   }
 
   /// Record that a command was refused and not applied, so that a resend is decided again.
-  mutating func recordRefused(_ counter: UInt64, at position: Int32) {
-    guard !hasApplied(counter, at: position) else { return }
-    recordWaiting(counter, at: position)
-    entries[Int(position)].append(counter, to: \.refused, countMax: Self.refusedMax)
+  mutating func recordRefused(_ counter: UInt64, at index: Int32) {
+    guard !hasApplied(counter, at: index) else { return }
+    recordWaiting(counter, at: index)
+    entries[Int(index)].append(counter, to: \.refused, countMax: Self.refusedMax)
   }
 
   /// Record that a waiting command was dropped and not applied, because its connection closed.
-  mutating func recordDropped(_ counter: UInt64, at position: Int32) {
-    guard !hasApplied(counter, at: position) else { return }
-    recordWaiting(counter, at: position)
-    entries[Int(position)].append(counter, to: \.dropped, countMax: Self.droppedMax)
+  mutating func recordDropped(_ counter: UInt64, at index: Int32) {
+    guard !hasApplied(counter, at: index) else { return }
+    recordWaiting(counter, at: index)
+    entries[Int(index)].append(counter, to: \.dropped, countMax: Self.droppedMax)
   }
 
   // MARK: Log and pages
 
   /// Record that the session has an effect in the open batch.
-  mutating func markChanged(_ position: Int32) {
-    guard !entries[Int(position)].isChanged else { return }
-    entries[Int(position)].isChanged = true
-    changed.append(position)
+  mutating func markChanged(_ index: Int32) {
+    guard !entries[Int(index)].isChanged else { return }
+    entries[Int(index)].isChanged = true
+    changed.append(index)
   }
 
   /// Take the session records for the batch that closes at `time`.
   mutating func takeChanged(at time: Timestamp, elapsed: Int64) -> [SessionRecord] {
     defer { changed.removeAll(keepingCapacity: true) }
-    return changed.map { position in
-      entries[Int(position)].isChanged = false
-      entries[Int(position)].writtenAt = elapsed
-      entries[Int(position)].record.lastWritten = time
-      return entries[Int(position)].record
+    return changed.map { index in
+      entries[Int(index)].isChanged = false
+      entries[Int(index)].writtenAt = elapsed
+      entries[Int(index)].record.lastWritten = time
+      return entries[Int(index)].record
     }
   }
 
@@ -281,10 +281,10 @@ struct SessionTable {
   ///
   /// - Parameter elapsed: the loop's elapsed time, which is 0 at recovery.
   mutating func assign(_ record: SessionRecord, elapsed: Int64 = 0) {
-    let position = Int(position(of: record.session))
-    entries[position].record = record
-    entries[position].writtenAt = elapsed
-    entries[position].dropped = Deque(record.notApplied)
+    let index = Int(index(of: record.session))
+    entries[index].record = record
+    entries[index].writtenAt = elapsed
+    entries[index].dropped = Deque(record.notApplied)
   }
 
   /// Return the session records for the shard's head page: sessions that were written or restored in the last

@@ -10,8 +10,8 @@ internal import ReceiptWire
 final class ShardEngine {
   private(set) var state: ShardState
   let shardCount: Int
-  /// Position of the shard among the shards of its loop.
-  let position: Int
+  /// Index of the shard among the shards of its loop.
+  let indexInLoop: Int
   let configuration: StoreLoopConfiguration
   /// Unchecked for speed: the loop owns its shards, and every request uses this reference several times.
   unowned(unsafe) let loop: StoreLoop
@@ -52,14 +52,14 @@ final class ShardEngine {
   init(
     id: ShardID,
     shardCount: Int,
-    position: Int,
+    indexInLoop: Int,
     configuration: StoreLoopConfiguration,
     loop: StoreLoop,
     stored: StoredShard
   ) throws(StorageError) {
     self.state = ShardState(id: id, shardCount: shardCount)
     self.shardCount = shardCount
-    self.position = position
+    self.indexInLoop = indexInLoop
     self.configuration = configuration
     self.loop = loop
     parts = [
@@ -258,8 +258,8 @@ final class ShardEngine {
 
   func begin(_ request: inout Request, _ counter: UInt64) {
     swap(&request.effects, &effectsBuffer)
-    let known = request.lane.sessionPositions[position]
-    let session = known >= 0 ? known : sessions.position(of: request.lane)
+    let known = request.lane.sessionIndexes[indexInLoop]
+    let session = known >= 0 ? known : sessions.index(of: request.lane)
     request.begin(
       counter,
       session: session,

@@ -74,18 +74,18 @@ struct SessionTableTests {
   @Test("an applied command is known", arguments: stories)
   func appliedCommandIsKnown(_ story: Story) {
     var table = SessionTable()
-    let position = table.position(of: SessionID(high: 1, low: 1))
+    let index = table.index(of: SessionID(high: 1, low: 1))
     for act in story.acts {
       switch act {
-      case .decided(let counter): table.recordDecided(counter, at: position)
-      case .recordWaiting(let counter): table.recordWaiting(counter, at: position)
-      case .refused(let counter): table.recordRefused(counter, at: position)
+      case .decided(let counter): table.recordDecided(counter, at: index)
+      case .recordWaiting(let counter): table.recordWaiting(counter, at: index)
+      case .refused(let counter): table.recordRefused(counter, at: index)
       }
     }
-    #expect(story.applied.filter { !table.hasApplied($0, at: position) } == [])
-    #expect(story.notApplied.filter { table.hasApplied($0, at: position) } == [])
+    #expect(story.applied.filter { !table.hasApplied($0, at: index) } == [])
+    #expect(story.notApplied.filter { table.hasApplied($0, at: index) } == [])
     // The logged record equals the table.
-    table.markChanged(position)
+    table.markChanged(index)
     let record = table.takeChanged(at: Timestamp(milliseconds: 7), elapsed: 0)[0]
     #expect(story.applied.allSatisfy(record.hasApplied) && !story.notApplied.contains(where: record.hasApplied))
     #expect(record.notApplied == record.notApplied.sorted())
@@ -95,9 +95,9 @@ struct SessionTableTests {
   @Test("sessions are independent, and are logged only when they have an effect")
   func sessionsAreIndependent() {
     var table = SessionTable()
-    let first = table.position(of: SessionID(high: 1, low: 1))
-    let second = table.position(of: SessionID(high: 1, low: 2))
-    #expect(first != second && table.position(of: SessionID(high: 1, low: 1)) == first)
+    let first = table.index(of: SessionID(high: 1, low: 1))
+    let second = table.index(of: SessionID(high: 1, low: 2))
+    #expect(first != second && table.index(of: SessionID(high: 1, low: 1)) == first)
     table.recordDecided(9, at: first)
     #expect(!table.hasApplied(9, at: second))
     #expect(table.takeChanged(at: .none, elapsed: 0).isEmpty)
@@ -110,51 +110,51 @@ struct SessionTableTests {
   @Test("refused commands are bounded: the oldest are evicted, waiting ones are not")
   func refusedCommandsAreBounded() {
     var table = SessionTable()
-    let position = table.position(of: SessionID(high: 1, low: 1))
-    table.recordWaiting(1, at: position)
+    let index = table.index(of: SessionID(high: 1, low: 1))
+    table.recordWaiting(1, at: index)
     let most = UInt64(SessionTable.refusedMax)
-    for counter in 2...(most + 3) { table.recordRefused(counter, at: position) }
-    #expect(!table.hasApplied(1, at: position))
+    for counter in 2...(most + 3) { table.recordRefused(counter, at: index) }
+    #expect(!table.hasApplied(1, at: index))
     #expect(
-      table.hasApplied(2, at: position) && table.hasApplied(3, at: position) && !table.hasApplied(4, at: position)
+      table.hasApplied(2, at: index) && table.hasApplied(3, at: index) && !table.hasApplied(4, at: index)
     )
-    table.markChanged(position)
+    table.markChanged(index)
     #expect(table.takeChanged(at: .none, elapsed: 0)[0].notApplied.count == Int(most) + 1)
   }
 
   @Test("commands that are refused or dropped several times count once")
   func commandsRefusedSeveralTimesCountOnce() {
     var table = SessionTable()
-    let position = table.position(of: SessionID(high: 1, low: 1))
+    let index = table.index(of: SessionID(high: 1, low: 1))
     let counters = 1...UInt64(SessionTable.refusedMax)
     for round in 0..<3 {
       for counter in counters {
-        if round == 1 { table.recordDropped(counter, at: position) }
-        table.recordRefused(counter, at: position)
+        if round == 1 { table.recordDropped(counter, at: index) }
+        table.recordRefused(counter, at: index)
       }
     }
-    #expect(counters.filter { table.hasApplied($0, at: position) } == [])
-    for _ in 0..<20 { for counter in counters { table.recordDropped(counter, at: position) } }
-    #expect(counters.filter { table.hasApplied($0, at: position) } == [])
+    #expect(counters.filter { table.hasApplied($0, at: index) } == [])
+    for _ in 0..<20 { for counter in counters { table.recordDropped(counter, at: index) } }
+    #expect(counters.filter { table.hasApplied($0, at: index) } == [])
   }
 
   @Test("dropped commands have a bound of their own, also after a restart")
   func droppedCommandsAreBounded() {
     var table = SessionTable()
     let session = SessionID(high: 1, low: 1)
-    let position = table.position(of: session)
+    let index = table.index(of: session)
     let most = UInt64(SessionTable.droppedMax)
-    for counter in 1...(most + 2) { table.recordWaiting(counter, at: position) }
-    for counter in 1...(most + 2) { table.recordDropped(counter, at: position) }
+    for counter in 1...(most + 2) { table.recordWaiting(counter, at: index) }
+    for counter in 1...(most + 2) { table.recordDropped(counter, at: index) }
     #expect(
-      table.hasApplied(1, at: position) && table.hasApplied(2, at: position) && !table.hasApplied(3, at: position)
+      table.hasApplied(1, at: index) && table.hasApplied(2, at: index) && !table.hasApplied(3, at: index)
     )
-    for counter in (most + 3)...(most + 203) { table.recordRefused(counter, at: position) }
-    #expect(!table.hasApplied(3, at: position))
-    table.markChanged(position)
+    for counter in (most + 3)...(most + 203) { table.recordRefused(counter, at: index) }
+    #expect(!table.hasApplied(3, at: index))
+    table.markChanged(index)
     var restarted = SessionTable()
     restarted.assign(table.takeChanged(at: .none, elapsed: 0)[0])
-    let restored = restarted.position(of: session)
+    let restored = restarted.index(of: session)
     restarted.recordRefused(most + 204, at: restored)
     #expect(!restarted.hasApplied(3, at: restored) && !restarted.hasApplied(most + 2, at: restored))
   }
@@ -164,50 +164,50 @@ struct SessionTableTests {
     var table = SessionTable()
     let session = SessionID(high: 3, low: 4)
     table.assign(SessionRecord(session: session, highest: 8, notApplied: [5, 6]))
-    let position = table.position(of: session)
-    #expect([5, 6, 9].allSatisfy { !table.hasApplied($0, at: position) } && table.hasApplied(8, at: position))
-    table.recordDecided(5, at: position)
-    #expect(table.hasApplied(5, at: position))
+    let index = table.index(of: session)
+    #expect([5, 6, 9].allSatisfy { !table.hasApplied($0, at: index) } && table.hasApplied(8, at: index))
+    table.recordDecided(5, at: index)
+    #expect(table.hasApplied(5, at: index))
   }
 
   @Test("of 10,000 sessions that end one after the other, the table holds those within the lifetime")
   func endedSessionsAreForgotten() {
     var table = SessionTable()
-    let open = table.position(of: SessionID(high: 1, low: 0))
+    let open = table.index(of: SessionID(high: 1, low: 0))
     table.laneOpened(at: open)
     table.recordDecided(1, at: open)
     for number in 1...10_000 as ClosedRange<Int64> {
       let session = SessionID(high: 0, low: UInt64(number))
-      let position = table.position(of: session)
-      table.laneOpened(at: position)
-      table.recordDecided(7, at: position)
-      table.markChanged(position)
+      let index = table.index(of: session)
+      table.laneOpened(at: index)
+      table.recordDecided(7, at: index)
+      table.markChanged(index)
       _ = table.takeChanged(at: .none, elapsed: number)
-      table.recordUse(at: position, elapsed: number)
-      table.laneClosed(at: position)
+      table.recordUse(at: index, elapsed: number)
+      table.laneClosed(at: index)
       table.forgetEnded(elapsed: number, lifetimeMilliseconds: 500, examinedMax: 16)
-      // None within the lifetime is forgotten: its position would be new.
-      let recent = table.position(of: SessionID(high: 0, low: UInt64(max(1, number - 500))))
+      // None within the lifetime is forgotten: its index would be new.
+      let recent = table.index(of: SessionID(high: 0, low: UInt64(max(1, number - 500))))
       #expect(table.hasApplied(7, at: recent))
     }
-    #expect(table.positionCount < 700 && table.count <= table.positionCount)
-    #expect(table.position(of: SessionID(high: 1, low: 0)) == open && table.hasApplied(1, at: open))
+    #expect(table.indexCount < 700 && table.count <= table.indexCount)
+    #expect(table.index(of: SessionID(high: 1, low: 0)) == open && table.hasApplied(1, at: open))
   }
 
   @Test("a session with an effect in the open batch is not forgotten")
   func changedSessionIsNotForgotten() {
     var table = SessionTable()
-    let position = table.position(of: SessionID(high: 1, low: 1))
-    table.recordDecided(3, at: position)
-    table.markChanged(position)
+    let index = table.index(of: SessionID(high: 1, low: 1))
+    table.recordDecided(3, at: index)
+    table.markChanged(index)
     table.forgetEnded(elapsed: 1_000, lifetimeMilliseconds: 500, examinedMax: 16)
     #expect(table.takeChanged(at: .none, elapsed: 1_000).map(\.highest) == [3])
     table.forgetEnded(elapsed: 1_500, lifetimeMilliseconds: 500, examinedMax: 16)
     #expect(table.count == 1)
     table.forgetEnded(elapsed: 1_501, lifetimeMilliseconds: 500, examinedMax: 16)
-    #expect(table.count == 0 && table.positionCount == 1)
-    let other = table.position(of: SessionID(high: 1, low: 2))
-    #expect(other == position && !table.hasApplied(1, at: other))
+    #expect(table.count == 0 && table.indexCount == 1)
+    let other = table.index(of: SessionID(high: 1, low: 2))
+    #expect(other == index && !table.hasApplied(1, at: other))
   }
 
   @Test("a shard forgets sessions without a connection, and still applies commands of the others once")
@@ -225,7 +225,7 @@ struct SessionTableTests {
       harness.loop.tick()
       try harness.persistAll()
     }
-    #expect(harness.loop.shards[0].sessions.table.positionCount < 1_600)
+    #expect(harness.loop.shards[0].sessions.table.indexCount < 1_600)
     _ = gateway.take()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob", counter: counter)
@@ -239,10 +239,10 @@ struct SessionTableTests {
   func headPageKeepsSessionsByElapsedTime() {
     var table = SessionTable()
     for low in [2, 1, 3] as [UInt64] {
-      let position = table.position(of: SessionID(high: 0, low: low))
+      let index = table.index(of: SessionID(high: 0, low: low))
       if low == 3 { continue }
-      table.recordDecided(1, at: position)
-      table.markChanged(position)
+      table.recordDecided(1, at: index)
+      table.markChanged(index)
       _ = table.takeChanged(at: Timestamp(milliseconds: 5), elapsed: Int64(low) * 100)
     }
     #expect(table.records(elapsed: 300, lifetimeMilliseconds: 1000).map(\.session.low) == [1, 2])
