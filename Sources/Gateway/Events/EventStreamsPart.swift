@@ -404,7 +404,7 @@ extension EventStreamsPart: OpenStreamOwner {
     hub.close(stream.ref)
   }
 
-  func streamsEnded() { perform() }
+  func completeEnds() { perform() }
 
   /// Send heartbeats to a part of the streams, so that not all 50,000 are written at once.
   func streamsChecked() {

@@ -337,7 +337,7 @@ extension FeedStreamsPart: OpenStreamOwner {
     aborted(stream.handle)
   }
 
-  func streamsEnded() {}
+  func completeEnds() {}
 
   /// Retry what has failed, and show streams without records that they are alive.
   func streamsChecked() {

@@ -85,12 +85,12 @@ protocol OpenStreamOwner: GatewayPart {
   /// Continue a stream that can write again, if it is one of the part's.
   func drained(_ stream: HTTP2StreamHandle)
 
-  /// End a stream after what it has begun; ``streamsEnded()`` follows.
+  /// Begin to end a stream, after what it has begun; ``completeEnds()`` follows.
   func end(_ stream: OpenStream, _ reason: StreamEnd)
-  /// Remove a stream whose client has stalled, and count it; ``streamsEnded()`` follows.
+  /// Remove a stream whose client has stalled, and count it; ``completeEnds()`` follows.
   func removeStalled(_ stream: OpenStream)
-  /// Continue after some streams have ended.
-  func streamsEnded()
+  /// Do what is left to do for streams that have ended. Called after each check, also if none has.
+  func completeEnds()
   /// Continue after each check of all streams.
   func streamsChecked()
 }
@@ -154,7 +154,7 @@ final class OpenStreamsPart: GatewayPart {
           owner.end(stream, .tokenExpired)
         }
       }
-      owner.streamsEnded()
+      owner.completeEnds()
       if part == 0 { owner.streamsChecked() }
     }
     loop.endTurnSoon()
@@ -172,7 +172,7 @@ final class OpenStreamsPart: GatewayPart {
   private func end(_ reason: StreamEnd, where isEnding: (OpenStream) -> Bool) {
     for owner in owners {
       for stream in owner.openStreams where isEnding(stream) { owner.end(stream, reason) }
-      owner.streamsEnded()
+      owner.completeEnds()
     }
   }
 }

@@ -221,7 +221,7 @@ extension RequestStreamsPart: OpenStreamOwner {
     aborted(stream.handle)
   }
 
-  func streamsEnded() {}
+  func completeEnds() {}
 
   /// Let streams without room try again: requests that filled the store's window may have ended without a reply.
   func streamsChecked() {

@@ -315,7 +315,7 @@ extension ExportsPart: OpenStreamOwner {
     aborted(stream.handle)
   }
 
-  func streamsEnded() {}
+  func completeEnds() {}
 
   /// Repeat what the store did not carry out.
   func streamsChecked() {

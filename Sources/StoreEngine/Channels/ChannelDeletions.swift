@@ -197,7 +197,7 @@ final class ChannelDeletions: ShardPart {
   }
 
   /// Record that a deletion is held: it has no further slices.
-  func followHold(_ channel: ChannelNumber) {
+  func recordHold(_ channel: ChannelNumber) {
     guard !slicedDeletions.isEmpty else { return }
     slicedDeletions.removeAll { shard.state[$0.slot].number == channel }
   }

@@ -261,7 +261,7 @@ struct EvictionClock {
     last = slot
   }
 
-  /// Forget the last used channel.
+  /// Forget which channel was used last.
   mutating func tick() { last = nil }
 
   /// Move the hand on by one slot of `slotCount`.

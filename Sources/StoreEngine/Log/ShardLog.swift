@@ -54,8 +54,8 @@ struct ShardLog: ~Copyable {
     effectCount += 1
   }
 
-  /// Record the time of the open batch's first effects.
-  mutating func begin(at time: Timestamp) { openBatchTime = time }
+  /// Record the time of the open batch's first effects, after they were appended.
+  mutating func setOpenBatchTime(_ time: Timestamp) { openBatchTime = time }
 
   /// Close the open batch for the next commit.
   mutating func close(shard: ShardID, at time: Timestamp, sessions: [SessionRecord]) -> LoopCommit.Batch {

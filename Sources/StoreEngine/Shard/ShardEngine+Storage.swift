@@ -67,7 +67,7 @@ extension ShardEngine {
       assignRecovered(effect)
     case .consumer(let change):
       assignRecovered(effect)
-      if case .deletionHeld(let deletion) = change { deletions.followHold(deletion.channel) }
+      if case .deletionHeld(let deletion) = change { deletions.recordHold(deletion.channel) }
     }
   }
 

@@ -120,7 +120,7 @@ final class ShardEngine {
     if changesMessageCounts, let slot { touch(.head, of: slot, index) }
     if beginsBatch {
       loop.commits.joinNextCommit(self)
-      log.begin(at: state.time)
+      log.setOpenBatchTime(state.time)
     }
     if hasWideIDs { requireExtendedIDFormat() }
     if let session { sessions.markChanged(session) }
@@ -137,7 +137,7 @@ final class ShardEngine {
     }
     state.assign(effect)
     if case .timerAssigned(let number, let timer) = effect { timers.added(number, timer) }
-    if case .consumer(.deletionHeld(let deletion)) = effect { deletions.followHold(deletion.channel) }
+    if case .consumer(.deletionHeld(let deletion)) = effect { deletions.recordHold(deletion.channel) }
     touchShardPage(effect.page, index)
   }
 
@@ -323,7 +323,7 @@ final class ShardEngine {
   @inline(__always)
   func recordUse(of slot: ChannelSlot) { eviction.markUsed(slot) }
 
-  /// Forget the last used channel, which may be evicted from now on.
+  /// Forget which channel was used last: it may be evicted from now on, like others.
   func tickEviction() { eviction.tick() }
 
   /// Evict channels whose pages are all on storage. Requires that no commit is in flight: a page that is being written

@@ -9,7 +9,7 @@ final class BackupFrames {
   static let silenceMax = TimeAmount.minutes(2)
 
   private let backups: BackupServer
-  private let owner: BackupOwnership.Owner
+  private let owner: CurrentBackup.Owner
   private let eventLoop: any EventLoop
   private let replies: PartReplies
 
@@ -71,7 +71,7 @@ final class BackupFrames {
 
   /// End the backup of a closed connection.
   func close() {
-    replies.close()
+    replies.cancelTimer()
     backups.end(owner, reason: "its connection was closed")
   }
 }

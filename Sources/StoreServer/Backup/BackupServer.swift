@@ -11,10 +11,10 @@ internal import StoreEngine
 /// work runs on one dedicated thread, so that event loops, commits and request reads do not wait for it.
 final class BackupServer: Sendable {
   private struct State {
-    var turn = BackupOwnership()
+    var current = CurrentBackup()
     /// Storage to copy; nil while the store starts or reloads its data.
     var storage: (any StorageEngine)?
-    var lastOwner: BackupOwnership.Owner = 0
+    var lastOwner: CurrentBackup.Owner = 0
   }
 
   private let state = NIOLockedValueBox(State())
@@ -31,7 +31,7 @@ final class BackupServer: Sendable {
   }
 
   /// Return a new owner id for one connection.
-  func makeOwner() -> BackupOwnership.Owner {
+  func makeOwner() -> CurrentBackup.Owner {
     state.withLockedValue { state in
       state.lastOwner += 1
       return state.lastOwner
@@ -39,7 +39,7 @@ final class BackupServer: Sendable {
   }
 
   /// Whether a backup is in progress.
-  var isBusy: Bool { state.withLockedValue { !$0.turn.isIdle } }
+  var isBusy: Bool { state.withLockedValue { !$0.current.isIdle } }
 
   // MARK: Storage
 
@@ -59,8 +59,8 @@ final class BackupServer: Sendable {
   typealias Completion<Value> = @Sendable (Result<Value, PartRefusal>) -> Void
 
   /// Make the checkpoint. It contains everything that is acknowledged now: a node that follows catches up first.
-  func begin(_ owner: BackupOwnership.Owner, _ hosts: [LoopHost], _ completion: @escaping Completion<BackupContents>) {
-    guard state.withLockedValue({ $0.turn.begin(owner) }) else {
+  func begin(_ owner: CurrentBackup.Owner, _ hosts: [LoopHost], _ completion: @escaping Completion<BackupContents>) {
+    guard state.withLockedValue({ $0.current.begin(owner) }) else {
       return completion(.failure(PartRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
     }
     let time = clock.now()
@@ -104,7 +104,7 @@ final class BackupServer: Sendable {
     _ completion: Completion<BackupContents>
   ) {
     let checkpoint = try? result.get().0
-    let isAwaited = state.withLockedValue { $0.turn.made(checkpoint) }
+    let isAwaited = state.withLockedValue { $0.current.made(checkpoint) }
     guard isAwaited else {
       if let checkpoint { remove(checkpoint) }
       return
@@ -118,7 +118,7 @@ final class BackupServer: Sendable {
 
   /// Read a part of a file and compute its SHA-256.
   func read(
-    _ owner: BackupOwnership.Owner,
+    _ owner: CurrentBackup.Owner,
     _ part: BackupPart,
     _ completion: @escaping Completion<(ByteBuffer, [UInt8])>
   ) {
@@ -132,7 +132,7 @@ final class BackupServer: Sendable {
   }
 
   /// Compute the SHA-256 of a part of a file.
-  func digest(_ owner: BackupOwnership.Owner, _ part: BackupPart, _ completion: @escaping Completion<[UInt8]>) {
+  func digest(_ owner: CurrentBackup.Owner, _ part: BackupPart, _ completion: @escaping Completion<[UInt8]>) {
     perform(owner, part, countMax: BackupLimits.digestBytesMax, completion) {
       checkpoint throws(StorageError) in
       var hash = SHA256()
@@ -148,14 +148,14 @@ final class BackupServer: Sendable {
   }
 
   private func perform<Value: Sendable>(
-    _ owner: BackupOwnership.Owner,
+    _ owner: CurrentBackup.Owner,
     _ part: BackupPart,
     countMax: UInt64,
     _ completion: @escaping Completion<Value>,
     _ body: @escaping @Sendable (any StorageCheckpoint) throws(StorageError) -> Value
   ) {
     thread.submit { [self] _ in
-      guard let checkpoint = state.withLockedValue({ $0.turn.checkpoint(of: owner) }) else {
+      guard let checkpoint = state.withLockedValue({ $0.current.checkpoint(of: owner) }) else {
         return completion(.failure(PartRefusal(code: .backupNotFound, detail: Self.notFound)))
       }
       guard part.file < checkpoint.files.count, part.count >= 1, part.count <= countMax,
@@ -175,8 +175,8 @@ final class BackupServer: Sendable {
   /// Remove the owner's checkpoint, if it has one, so that another backup may begin.
   ///
   /// - Parameter reason: text for the log.
-  func end(_ owner: BackupOwnership.Owner, reason: String, _ completion: @escaping @Sendable () -> Void = {}) {
-    guard let checkpoint = state.withLockedValue({ $0.turn.end(owner) }) else { return completion() }
+  func end(_ owner: CurrentBackup.Owner, reason: String, _ completion: @escaping @Sendable () -> Void = {}) {
+    guard let checkpoint = state.withLockedValue({ $0.current.end(owner) }) else { return completion() }
     logger.notice("A backup has ended", metadata: ["reason": "\(reason)"])
     thread.submit { [self] _ in
       remove(checkpoint)
@@ -187,7 +187,7 @@ final class BackupServer: Sendable {
   /// Call on the thread, so that no read of the checkpoint is running.
   private func remove(_ checkpoint: any StorageCheckpoint) {
     checkpoint.remove()
-    state.withLockedValue { $0.turn.removed() }
+    state.withLockedValue { $0.current.removed() }
   }
 
   private static let oneAtATime = "another backup of this store is in progress; try again when it has ended"

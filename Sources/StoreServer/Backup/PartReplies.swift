@@ -36,7 +36,7 @@ final class PartReplies {
   /// Count a request that ``reply(_:_:_:)`` will answer.
   func begin() {
     unanswered += 1
-    close()
+    cancelTimer()
   }
 
   /// Answer a request with the fields of its reply, or refuse it.
@@ -68,8 +68,8 @@ final class PartReplies {
     write(buffer)
   }
 
-  /// Stop waiting for the next request.
-  func close() {
+  /// Stop waiting for the next request: silence no longer ends the transfer.
+  func cancelTimer() {
     silence?.cancel()
     silence = nil
   }

@@ -81,7 +81,7 @@ final class SnapshotFrames {
 
   /// End the snapshot of a closed connection.
   func close() {
-    replies.close()
+    replies.cancelTimer()
     snapshots.end(owner, reason: "its connection was closed")
   }
 }

@@ -57,7 +57,7 @@ import Testing
     )
     replies.begin()
     replies.reply(FrameHeader(.snapshotRead, correlation: 7), .success(())) { _, _ in }
-    replies.close()
+    replies.cancelTimer()
     loop.advanceTime(by: .minutes(10))
     #expect(timeouts.count.withLock { $0 } == 0)
     try loop.syncShutdownGracefully()

@@ -1,20 +1,20 @@
 internal import ReceiptModel
 internal import StoreEngine
 
-/// Ownership of the one backup that may run at a time. A pure state machine.
+/// The one backup that may run at a time. A pure state machine.
 ///
-/// idle → making → open → idle. If the connection is lost while the checkpoint is made, the state is `abandoned` until
-/// the checkpoint is made and removed.
-struct BackupOwnership {
+/// idle → making → open → ending → idle. If the connection is lost while the checkpoint is made, the state is `ending`
+/// until the checkpoint is made and removed. A checkpoint that fails makes the state idle.
+struct CurrentBackup {
   /// Id of a connection.
   typealias Owner = UInt64
 
   private enum State {
     case idle
     case making(Owner)
-    /// The connection was lost meanwhile.
-    case abandoned
     case open(Owner, any StorageCheckpoint)
+    /// The backup has no owner any more. Its checkpoint is made or removed.
+    case ending
   }
 
   private var state = State.idle
@@ -38,7 +38,7 @@ struct BackupOwnership {
     case .making(let owner):
       state = checkpoint.map { .open(owner, $0) } ?? .idle
       return true
-    case .abandoned:
+    case .ending:
       if checkpoint == nil { state = .idle }
       return false
     case .idle, .open: preconditionFailure("no checkpoint is being made")
@@ -57,12 +57,12 @@ struct BackupOwnership {
   mutating func end(_ owner: Owner) -> (any StorageCheckpoint)? {
     switch state {
     case .making(owner):
-      state = .abandoned
+      state = .ending
       return nil
     case .open(owner, let checkpoint):
-      state = .abandoned
+      state = .ending
       return checkpoint
-    case .idle, .making, .abandoned, .open: return nil
+    case .idle, .making, .open, .ending: return nil
     }
   }
 
