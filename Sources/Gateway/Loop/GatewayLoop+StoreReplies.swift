@@ -80,7 +80,7 @@ extension GatewayLoop: StoreClientDelegate {
 
   /// Report the change to the process, and resubscribe once connected.
   package func storeReadinessChanged(_ isReady: Bool) {
-    reportConnectivity()
+    reportReadiness()
     if isReady {
       if let name = store.storeID { push.bind(to: name) }
       if !store.isCluster { events.connected() }
@@ -91,17 +91,17 @@ extension GatewayLoop: StoreClientDelegate {
 
   /// Report the change to the process, and resubscribe in the shards that are served again.
   package func storeShardsChanged(reopened: [ShardID]) {
-    reportConnectivity()
+    reportReadiness()
     if !reopened.isEmpty { events.connected(reopened) }
   }
 
-  private func reportConnectivity() {
-    if store.isReady { return storeConnectivityChanged(.connected) }
+  private func reportReadiness() {
+    if store.isReady { return reportStoreReadiness(.connected) }
     let lacking = store.unservedShards
     if let since = store.disconnectedSince {
-      storeConnectivityChanged(.cutOff(since: since, lacking: lacking))
+      reportStoreReadiness(.cutOff(since: since, lacking: lacking))
     } else {
-      storeConnectivityChanged(.starting(lacking: lacking))
+      reportStoreReadiness(.starting(lacking: lacking))
     }
   }
 

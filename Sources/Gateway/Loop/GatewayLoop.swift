@@ -17,7 +17,7 @@ package final class GatewayLoop {
   let eventLoop: any EventLoop
   let shared: SharedServices
   let limits: GatewayLimits
-  let storeConnectivityChanged: (StoreConnectivity) -> Void
+  let reportStoreReadiness: (StoreReadiness) -> Void
 
   // Clients, and the reading of their requests.
   let resources: HTTP2ServerResources
@@ -71,14 +71,14 @@ package final class GatewayLoop {
   /// - Parameters:
   ///   - configuration: of the gateway; a loop needs its limits, origins, tickets and hooks.
   ///   - verifier: verifies tokens until the keys are replaced (``apply(_:)``).
-  ///   - storeConnectivityChanged: called on the loop when the store client gains or loses its store.
+  ///   - reportStoreReadiness: called on the loop when the store client gains or loses its store.
   package init(
     eventLoop: any EventLoop,
     configuration: GatewayConfiguration,
     store: StoreClientConfiguration,
     verifier: TokenVerifier,
     shared: SharedServices,
-    storeConnectivityChanged: @escaping (StoreConnectivity) -> Void
+    reportStoreReadiness: @escaping (StoreReadiness) -> Void
   ) {
     eventLoop.assertInEventLoop()
     var random = SystemRandomNumberGenerator()
@@ -86,7 +86,7 @@ package final class GatewayLoop {
     self.eventLoop = eventLoop
     self.shared = shared
     self.limits = limits
-    self.storeConnectivityChanged = storeConnectivityChanged
+    self.reportStoreReadiness = reportStoreReadiness
     self.resources = HTTP2ServerResources(limits: configuration.http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = configuration.origins
     self.demo = configuration.demo

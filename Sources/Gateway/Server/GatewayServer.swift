@@ -92,7 +92,7 @@ package final class GatewayServer: Service {
         verifier: verifier,
         shared: shared,
         storeTLS: tls.store,
-        storeConnectivityChanged: { storeReadiness.changed(index, $0) }
+        reportStoreReadiness: { storeReadiness.changed(index, $0) }
       )
       metrics.register(on: eventLoop) { loop.value.collect(into: &$0) }
       loops.append(loop)
@@ -139,7 +139,7 @@ package final class GatewayServer: Service {
     verifier: TokenVerifier,
     shared: SharedServices,
     storeTLS: LinkTLS?,
-    storeConnectivityChanged: @escaping @Sendable (StoreConnectivity) -> Void
+    reportStoreReadiness: @escaping @Sendable (StoreReadiness) -> Void
   ) async -> NIOLoopBound<GatewayLoop> {
     var store = StoreClientConfiguration(
       addresses: configuration.stores.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) },
@@ -155,7 +155,7 @@ package final class GatewayServer: Service {
         store: store,
         verifier: verifier,
         shared: shared,
-        storeConnectivityChanged: storeConnectivityChanged
+        reportStoreReadiness: reportStoreReadiness
       )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
@@ -228,22 +228,22 @@ package final class GatewayServer: Service {
   }
 }
 
-/// Reporter of the process's readiness, as ``StoreReachability`` concludes it.
+/// Reporter of the process's readiness, as ``GatewayReadiness`` concludes it.
 private final class StoreReadinessReporter: Sendable {
-  private let reachability: Mutex<StoreReachability>
+  private let gateway: Mutex<GatewayReadiness>
   private let readiness: Readiness
 
   init(loopCount: Int, _ readiness: Readiness) {
-    self.reachability = Mutex(StoreReachability(loopCount: loopCount))
+    self.gateway = Mutex(GatewayReadiness(loopCount: loopCount))
     self.readiness = readiness
     readiness.set("store", "no connection")
   }
 
-  func changed(_ loop: Int, _ reach: StoreConnectivity) {
-    reachability.withLock { reachability in
-      reachability.changed(loop, reach)
-      if let start = reachability.unreadyAt {
-        readiness.set("store", reachability.reason, from: start)
+  func changed(_ loop: Int, _ store: StoreReadiness) {
+    gateway.withLock { gateway in
+      gateway.changed(loop, store)
+      if let start = gateway.unreadyAt {
+        readiness.set("store", gateway.reason, from: start)
       } else {
         readiness.set("store", nil)
       }

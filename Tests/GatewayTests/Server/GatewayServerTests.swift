@@ -198,16 +198,17 @@ import Testing
   }
 }
 
-struct StoreReachabilityTests {
+struct GatewayReadinessTests {
   private func time(_ seconds: Int64) -> NIODeadline {
     .uptimeNanoseconds(100_000_000_000) + .seconds(seconds)
   }
 
-  /// Each row has a loop's connectivity, and the time from which the gateway is not ready; nil: it stays ready.
+  /// Each row says whether the store is ready for a loop, and the time from which the gateway is not ready; nil: it
+  /// stays ready.
   @Test func gatewayStaysReadyForFiveSecondsAfterStoreLoss() {
-    var reachability = StoreReachability(loopCount: 2)
-    #expect(reachability.unreadyAt == .distantPast)
-    let rows: [(loop: Int, reach: StoreConnectivity, unreadyAt: NIODeadline?)] = [
+    var readiness = GatewayReadiness(loopCount: 2)
+    #expect(readiness.unreadyAt == .distantPast)
+    let rows: [(loop: Int, store: StoreReadiness, unreadyAt: NIODeadline?)] = [
       // The gateway is not ready before every loop has connected once.
       (0, .connected, .distantPast),
       (1, .connected, nil),
@@ -223,15 +224,15 @@ struct StoreReachabilityTests {
       (0, .connected, nil),
     ]
     for row in rows {
-      reachability.changed(row.loop, row.reach)
-      #expect(reachability.unreadyAt == row.unreadyAt, "\(row)")
+      readiness.changed(row.loop, row.store)
+      #expect(readiness.unreadyAt == row.unreadyAt, "\(row)")
     }
   }
 
-  /// Each row has the connectivity of two loops, and what `/ready` says.
+  /// Each row says whether the store is ready for two loops, and what `/ready` says.
   @Test func reasonNamesTheShardsWithoutOwner() {
     func shards(_ numbers: UInt16...) -> [ShardID] { numbers.map { ShardID($0) } }
-    let rows: [([StoreConnectivity], String)] = [
+    let rows: [([StoreReadiness], String)] = [
       ([.starting(), .starting()], "no connection"),
       ([.starting(lacking: shards(3)), .connected], "no connection to an owner of shard 3"),
       ([.cutOff(since: time(1)), .connected], "no connection"),
@@ -241,9 +242,9 @@ struct StoreReachabilityTests {
       ),
     ]
     for (loops, reason) in rows {
-      var reachability = StoreReachability(loopCount: 2)
-      for (loop, reach) in loops.enumerated() { reachability.changed(loop, reach) }
-      #expect(reachability.reason == reason)
+      var readiness = GatewayReadiness(loopCount: 2)
+      for (loop, store) in loops.enumerated() { readiness.changed(loop, store) }
+      #expect(readiness.reason == reason)
     }
   }
 }

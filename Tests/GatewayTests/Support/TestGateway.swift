@@ -95,7 +95,7 @@ struct TestGateway: Sendable {
         store: storeConfiguration,
         verifier: verifier,
         shared: shared,
-        storeConnectivityChanged: { if $0 == .connected { ready.succeed() } }
+        reportStoreReadiness: { if $0 == .connected { ready.succeed() } }
       )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)

@@ -1,10 +1,10 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The state of an event loop's connection to the store.
+/// Whether the store is ready for an event loop: the state of the loop's connection to it.
 ///
 /// In a cluster, the loop is connected to the owners of all shards, and else lacks those of some.
-package enum StoreConnectivity: Equatable, Sendable {
+package enum StoreReadiness: Equatable, Sendable {
   /// There has been no connection yet. Becomes `connected`.
   case starting(lacking: [ShardID] = [])
   /// Becomes `cutOff`.
@@ -18,17 +18,17 @@ package enum StoreConnectivity: Equatable, Sendable {
 /// A lost connection does not make a gateway unready at once. When a store restarts, all gateways lose it at the same
 /// moment, and a load balancer would be left without any. Each gateway can hold its requests until the store is back:
 /// they wait in the store client's window, bounded in number and bytes, up to their own deadline.
-struct StoreReachability {
+struct GatewayReadiness {
   /// How long a gateway stays ready after a loop has lost the store: a request's deadline (Proto/openapi.yaml).
   static let toleranceMax = TimeAmount.seconds(5)
 
-  private var loops: [StoreConnectivity]
+  private var loops: [StoreReadiness]
 
   /// - Parameter loopCount: at least 1; no loop has a connection yet.
   init(loopCount: Int) { loops = Array(repeating: .starting(), count: loopCount) }
 
   /// Record that a loop gained or lost its store connection.
-  mutating func changed(_ loop: Int, _ reach: StoreConnectivity) { loops[loop] = reach }
+  mutating func changed(_ loop: Int, _ store: StoreReadiness) { loops[loop] = store }
 
   /// When the gateway becomes unready if nothing changes; nil: it stays ready.
   var unreadyAt: NIODeadline? {
