@@ -85,7 +85,7 @@ struct EventHub {
   }
 
   let limits: Limits
-  var streams: StreamTable
+  var streams: HubStreamTable
   var attachments = ChannelAttachments()
   var channels = ChannelSubscriptions()
   var users = UserSubscriptions()
@@ -100,7 +100,7 @@ struct EventHub {
 
   init(limits: Limits = Limits(), waiting: WaitingLimits = WaitingLimits()) {
     self.limits = limits
-    streams = StreamTable(waitingMax: waiting.openings)
+    streams = HubStreamTable(waitingMax: waiting.openings)
   }
 
   // MARK: Queries

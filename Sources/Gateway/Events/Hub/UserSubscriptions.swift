@@ -146,7 +146,7 @@ struct UserSubscriptions {
   }
 
   /// The first broken invariant; nil: there is none.
-  func brokenInvariant(_ streams: StreamTable) -> String? {
+  func brokenInvariant(_ streams: HubStreamTable) -> String? {
     let marked = users.indexes.filter { users[$0]?.isIdle == true }
     if Set(idle) != Set(marked) || idle.count != marked.count { return "idle users" }
     var streamCount = 0

@@ -2,7 +2,8 @@ internal import ReceiptModel
 
 /// The streams of an ``EventHub``, and their queue for opening slots. A slot is held while a stream is opened or
 /// relisted. Only this type changes whether a stream waits or holds a slot, so that the queue agrees with the phases.
-struct StreamTable {
+/// ``EventStreamTable`` has their HTTP/2 streams and queued events.
+struct HubStreamTable {
   typealias Ref = EventHub.Ref
   typealias Stream = EventHub.Stream
 
