@@ -107,35 +107,36 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether this is a request of any class, so that there are replies of this kind.
   package var hasReply: Bool { !traits.isEmpty }
 
-  /// The properties of a request's kind; empty for other frames.
+  /// The properties of a request's kind; empty for other frames. Not literals, which ``FlagSet`` avoids: every request
+  /// asks for them.
   package var traits: RequestTraits {
     switch self {
     case .putChannel, .changeMembers, .importMessages, .importMembers, .importAcknowledgements:
-      [.command, .named, .orderedByChannel, .wide]
+      .command.union(.named).union(.orderedByChannel).union(.wide)
     case .registerMessage, .markRead, .markUnread, .markDelivered, .markUnreadSince:
-      [.command, .named, .orderedByChannel, .thread]
+      .command.union(.named).union(.orderedByChannel).union(.thread)
     case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember, .acknowledgePush,
       .importChannel, .putPushJob:
-      [.command, .named, .orderedByChannel]
+      .command.union(.named).union(.orderedByChannel)
     case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook, .revokeToken,
       .putConsumer, .removeConsumer, .openPartition, .commitConsumer, .leasePartitions:
-      [.command, .named]
-    case .redeemTicket: [.command, .orderedByChannel]
-    case .presentTicket, .updatePushJobs: [.command]
+      .command.union(.named)
+    case .redeemTicket: .command.union(.orderedByChannel)
+    case .presentTicket, .updatePushJobs: .command
     case .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
       .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow, .exportChannel:
-      [.idempotent, .named, .orderedByChannel]
-    case .subscribe, .unsubscribe: [.idempotent, .orderedByChannel]
+      .idempotent.union(.named).union(.orderedByChannel)
+    case .subscribe, .unsubscribe: .idempotent.union(.orderedByChannel)
     case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken, .listConsumers, .readFeed:
-      [.idempotent, .named]
-    case .unreadCounts: [.idempotent, .wide]
+      .idempotent.union(.named)
+    case .unreadCounts: .idempotent.union(.wide)
     case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens, .listStoredChannels, .listUsers,
       .claimPushJobs:
-      [.idempotent]
-    case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
-    case .snapshotBegin, .snapshotRead, .recordKeys: [.snapshot]
-    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error: []
-    case .deliverChanges, .confirmChanges: []
+      .idempotent
+    case .backupBegin, .backupRead, .backupDigest, .backupEnd: .backup
+    case .snapshotBegin, .snapshotRead, .recordKeys: .snapshot
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error: RequestTraits()
+    case .deliverChanges, .confirmChanges: RequestTraits()
     }
   }
 }
