@@ -107,7 +107,7 @@ package struct ClockRepair: Sendable {
       guard try !engine.isOfCluster else {
         throw BackupFailure(
           "\(directory): belongs to a node of a cluster, which would refuse it afterwards; see \"When something fails\" in "
-            + "docs/cluster.md"
+            + "docs/operate/cluster.md"
         )
       }
       try RepairMarkerFile.write(limit.milliseconds, directory)

@@ -16,7 +16,7 @@ package struct ProbeCommand: AsyncParsableCommand {
         request :method=POST :path=/v1/channels/messaging:general/read authorization="Bearer $TOKEN" end_stream=0
         data stream=last end_stream json='{"message_id":"m-1"}'
         settings initial_window_size=0 · ping @length=7 · rst_stream stream=1 code=CANCEL · 0x16 payload=00
-      docs/probe.md describes the syntax.
+      docs/contribute/probe.md describes the syntax.
       """,
     subcommands: [Encode.self, Decode.self, Send.self, Run.self]
   )

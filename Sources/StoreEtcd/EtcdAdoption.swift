@@ -1,7 +1,7 @@
 internal import NIOCore
 package import StoreEngine
 
-/// The start of a group's log behind data that a single store has written (docs/cluster.md, "Adoption").
+/// The start of a group's log behind data that a single store has written (docs/operate/cluster.md, "Adoption").
 ///
 /// The data counts as record 1, which nobody can read: the log begins with record 2, a claim that names the data's
 /// hash. So a node without the data needs a snapshot, and cannot claim the group before it has one. Record 3 releases

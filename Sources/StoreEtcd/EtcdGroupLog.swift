@@ -2,7 +2,7 @@ package import NIOCore
 package import Operations
 package import StoreEngine
 
-/// The shared log in etcd 3.4 or later (docs/cluster.md, "The shared log in etcd").
+/// The shared log in etcd 3.4 or later (docs/operate/cluster.md, "The shared log in etcd").
 ///
 /// Each call is one transaction of etcd, which checks the call's conditions and applies its effect in one step. A call
 /// whose answer is missing or says nothing of the outcome is ``AppendOutcome/unclear``, never a guess, and the next

@@ -6,7 +6,8 @@ package import ReceiptModel
 internal import ReceiptWire
 package import StoreEngine
 
-/// The embedded engine: log and pages of all shards in one RocksDB, in a column family each (docs/architecture.md).
+/// The embedded engine: log and pages of all shards in one RocksDB, in a column family each
+/// (docs/contribute/architecture.md).
 ///
 /// A commit is one synced write batch. Its log batches, pages and log trims become durable together or not at all. The
 /// write-ahead log keeps the order of commits. So pages are never ahead of the log, nor is a log trim ahead of the

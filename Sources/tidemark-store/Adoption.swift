@@ -8,8 +8,8 @@ internal import StoreEtcd
 internal import StoreRocksDB
 internal import StoreServer
 
-/// `--adopt`: a single store's directory becomes a cluster's (docs/cluster.md, "Adoption"). `--leave-cluster`: a node's
-/// becomes a single store's.
+/// `--adopt`: a single store's directory becomes a cluster's (docs/operate/cluster.md, "Adoption"). `--leave-cluster`:
+/// a node's becomes a single store's.
 ///
 /// The shared log first, then the directory: an attempt that ends in between is repeated, and finds its own claims.
 enum Adoption {

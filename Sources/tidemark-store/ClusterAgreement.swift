@@ -98,7 +98,7 @@ private struct ClusterTalk {
           "cluster",
           """
           \(cluster): etcd has no such cluster, and the data directory is not empty: correct --cluster or --log, or \
-          give --adopt with a single store's directory; if etcd has lost its data see docs/cluster.md
+          give --adopt with a single store's directory; if etcd has lost its data see docs/operate/cluster.md
           """
         )
       }

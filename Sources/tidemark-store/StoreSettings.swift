@@ -78,7 +78,7 @@ struct StoreSettings {
     erasureLedger = try settings.string("erasure-ledger")
     // A node records only the erasures of the groups that it owns.
     if cluster != nil, erasureLedger != nil {
-      throw SettingsError("erasure-ledger", "does not go with --cluster yet (docs/cluster.md)")
+      throw SettingsError("erasure-ledger", "does not go with --cluster yet (docs/operate/cluster.md)")
     }
     let loops = try settings.integer("loops", in: 1...64)
     if cluster != nil, loops != nil {
@@ -102,7 +102,7 @@ struct StoreSettings {
     server.engine.feedRetention = try Self.feedRetention(settings)
     // Records of the feed are not in the shared log yet.
     if cluster != nil, server.engine.feedRetention != nil {
-      throw SettingsError("feed-retention", "does not go with --cluster yet (docs/cluster.md)")
+      throw SettingsError("feed-retention", "does not go with --cluster yet (docs/operate/cluster.md)")
     }
     rocksDB.hasFeed = server.engine.feedRetention != nil
     rocksDB.durability = durability
@@ -112,7 +112,7 @@ struct StoreSettings {
   /// Log what an operator should know of the settings.
   func log(_ logger: Logger) {
     if cluster != nil {
-      logger.warning("Clusters are a preview: see what is not built yet in docs/cluster.md")
+      logger.warning("Clusters are a preview: see what is not built yet in docs/operate/cluster.md")
     }
     logger.info("Memory for channels", metadata: ["mebibytes": "\(memoryBytes >> 20)"])
     if let interval = durability.syncIntervalMilliseconds, cluster == nil {

@@ -131,7 +131,7 @@ struct TidemarkStore: AsyncParsableCommand {
   @Option(
     help: ArgumentHelp(
       """
-      Be a node of this cluster, over the shared log of --log (docs/cluster.md). Default: the store owns all \
+      Be a node of this cluster, over the shared log of --log (docs/operate/cluster.md). Default: the store owns all \
       its shards.
       """,
       valueName: "name"
@@ -177,11 +177,15 @@ struct TidemarkStore: AsyncParsableCommand {
   var advertise: String?
   @Flag(
     help: ArgumentHelp(
-      "Make the directory of a single store the cluster's. Only one node, before the others start (docs/cluster.md)."
+      """
+      Make the directory of a single store the cluster's. Only one node, before the others start \
+      (docs/operate/cluster.md).
+      """
     )
   )
   var adopt = false
-  @Flag(help: "Make the directory of a cluster's node a single store's (docs/cluster.md).") var leaveCluster = false
+  @Flag(help: "Make the directory of a cluster's node a single store's (docs/operate/cluster.md).")
+  var leaveCluster = false
   @Option(help: ArgumentHelp("YAML or JSON file with the same keys.", valueName: "file"))
   var config: String?
   @Option(
@@ -343,7 +347,10 @@ struct TidemarkStore: AsyncParsableCommand {
       guard !isOfCluster else {
         throw SettingsError(
           "data",
-          "\(settings.directory): is that of a cluster's node: give --cluster, or --leave-cluster (docs/cluster.md)"
+          """
+          \(settings.directory): is that of a cluster's node: give --cluster, or --leave-cluster \
+          (docs/operate/cluster.md)
+          """
         )
       }
     }

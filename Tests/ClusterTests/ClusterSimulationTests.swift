@@ -258,7 +258,7 @@ struct ClusterSimulationTests {
     #expect(faults.first?.contains("C7: ") == true)
   }
 
-  /// Something that keeps an invariant (docs/cluster-design.md), and that is missing in a test.
+  /// Something that keeps an invariant (docs/contribute/cluster-design.md), and that is missing in a test.
   enum Guard: String, CaseIterable {
     case ownerCompare, ownerCompareWhileSendingAhead, positionCompare, predecessorCompare, lastRecordKept
     case oneRecordPerPosition

@@ -3,7 +3,7 @@ import Testing
 
 @testable import StoreEngine
 
-/// A node's events and actions for one group, row by row (docs/cluster-design.md, "Ownership").
+/// A node's events and actions for one group, row by row (docs/contribute/cluster-design.md, "Ownership").
 @Suite("Ownership stories")
 struct OwnershipStoryTests {
   private typealias S = OwnershipStory

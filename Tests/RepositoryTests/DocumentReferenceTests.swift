@@ -54,7 +54,7 @@ import TestSupport
     for (file, text) in try Self.texts() where file.hasSuffix(".swift") {
       for name in text.matches(of: /\b([\w-]+\.md)\b/) {
         count += 1
-        let folders = ["", "docs/", "docs/api/", "docs/guides/", "docs/operate/", "Proto/"]
+        let folders = ["", "docs/", "docs/api/", "docs/contribute/", "docs/guides/", "docs/operate/", "Proto/"]
         let isThere = folders.contains { Self.exists($0 + name.1) }
         #expect(isThere, "\(file) names \(name.1)")
       }
@@ -159,7 +159,7 @@ import TestSupport
   }
 
   /// The documents that describe the code name only types, members and source files that exist.
-  @Test(arguments: ["docs/architecture.md", "CONTRIBUTING.md"])
+  @Test(arguments: ["docs/contribute/architecture.md", "CONTRIBUTING.md"])
   func declarationsThatAreNamedExist(_ document: String) throws {
     // This file is left out: its own examples are not declarations.
     let code = SourceCode(
@@ -193,11 +193,15 @@ import TestSupport
     #expect(count > 20)
   }
 
+  private static func architecture() throws -> String {
+    try String(contentsOf: packageRoot.appendingPathComponent("docs/contribute/architecture.md"), encoding: .utf8)
+  }
+
   /// The last column of the table of targets names each target of this package that the target imports.
   @Test func targetsNameTheirImports() throws {
     let modules = try Self.modules()
     let texts = try Self.texts()
-    let document = try String(contentsOf: packageRoot.appendingPathComponent("docs/architecture.md"), encoding: .utf8)
+    let document = try Self.architecture()
     let table = try #require(document.split(separator: "\n## The targets\n").last)
     var described: Set<String> = []
     for row in table.split(separator: "\n") where row.hasPrefix("| ") {
@@ -223,7 +227,7 @@ import TestSupport
         folders[String(part.1)] = String(path.split(separator: "/")[2])
       }
     }
-    let document = try String(contentsOf: packageRoot.appendingPathComponent("docs/architecture.md"), encoding: .utf8)
+    let document = try Self.architecture()
     let start = try #require(document.range(of: "| part | folder | work |\n")).upperBound
     var described: [String: String] = [:]
     let rows = document[start...].components(separatedBy: "\n").dropFirst()

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// docs/unsafe.md names every file of the services and of TidemarkClient that uses one of these constructs.
+/// docs/contribute/unsafe.md names every file of the services and of TidemarkClient that uses one of these constructs.
 @Suite struct UnsafeCodeTests {
   private static let modules = [
     "Gateway", "HTTP2Session", "TLSSession", "Operations", "LinkSecurity", "StoreClient", "ReceiptWire",
@@ -28,7 +28,8 @@ import Testing
 
   @Test(arguments: constructs)
   func documentListsEveryUse(_ construct: String) throws {
-    let document = try String(contentsOf: packageRoot.appendingPathComponent("docs/unsafe.md"), encoding: .utf8)
+    let page = packageRoot.appendingPathComponent("docs/contribute/unsafe.md")
+    let document = try String(contentsOf: page, encoding: .utf8)
     let rows = document.split(separator: "\n").filter { $0.hasPrefix("|") && $0.contains("`\(construct)`") }
     let named = rows.flatMap { $0.split(separator: "|")[1].split(separator: "`") }.map(String.init)
     var uses = 0

@@ -9,7 +9,7 @@ import TestSupport
 import Testing
 
 /// The append path for a long time at a fixed rate: three nodes append to a group each, follow the other two, report
-/// positions and trim, on three servers (docs/cluster.md, "The shared log in etcd").
+/// positions and trim, on three servers (docs/operate/cluster.md, "The shared log in etcd").
 ///
 /// `make log-soak` runs it; TIDEMARK_LOG_SOAK_SECONDS, _RATE (appends a second in all) and _BYTES (of a record) change
 /// it. It prints a line every minute.

@@ -9,8 +9,8 @@ import CNghttp2
 /// Allocator for nghttp2, which asks for about ten blocks per request, most of them small and short-lived.
 ///
 /// Blocks of up to 1 KiB come from free lists, one per power of two, shared by all connections of an event loop. A
-/// system allocator takes 200 ns for the blocks of a mark (docs/benchmarks.md). The free lists are bounded; other
-/// blocks are freed.
+/// system allocator takes 200 ns for the blocks of a mark (docs/contribute/benchmarks.md). The free lists are bounded;
+/// other blocks are freed.
 ///
 /// Each block starts with a header of 16 bytes, so that the rest is aligned as with `malloc`. The header holds the
 /// block's list, or ``largeList`` and the size.

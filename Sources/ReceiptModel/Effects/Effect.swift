@@ -1,9 +1,9 @@
-/// A resolved, absolute assignment to one page (docs/architecture.md). The shard decides a command into effects,
-/// then assigns them to its memory, its log and its pages. Replay therefore decides nothing. Large payloads are
-/// indirect: the effect of a mark is a few words, copied without counting a reference. Encodings:
+/// A resolved, absolute assignment to one page (docs/contribute/architecture.md). The shard decides a command into
+/// effects, then assigns them to its memory, its log and its pages. Replay therefore decides nothing. Large payloads
+/// are indirect: the effect of a mark is a few words, copied without counting a reference. Encodings:
 /// Proto/frames.md, "The log and the pages".
 ///
-/// docs/architecture.md lists the places of a new effect.
+/// docs/contribute/architecture.md lists the places of a new effect.
 package enum Effect: Hashable, Sendable {
   case channel(ChannelNumber, ChannelEffect)
   case shard(ShardEffect)

@@ -119,7 +119,8 @@ extension ShardEffect {
   }
 }
 
-/// A shard's record of a gateway session, so that a resent command is applied exactly once (docs/architecture.md).
+/// A shard's record of a gateway session, so that a resent command is applied exactly once
+/// (docs/contribute/architecture.md).
 package struct SessionRecord: Hashable, Sendable {
   package var session: SessionID
   /// The highest counter whose command the shard has begun.

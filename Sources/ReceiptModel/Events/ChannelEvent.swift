@@ -1,6 +1,6 @@
-/// An event for a channel's subscribers (docs/architecture.md, "Events"). It holds numbers; their names are looked up
-/// at encoding, while the state that produced the event is current. A thread is given by its parent's sequence number,
-/// zero for the channel itself.
+/// An event for a channel's subscribers (docs/contribute/architecture.md, "Events"). It holds numbers; their names are
+/// looked up at encoding, while the state that produced the event is current. A thread is given by its parent's
+/// sequence number, zero for the channel itself.
 package enum ChannelEvent: Hashable, Sendable {
   case row(RowEvent)
   /// `moves`: the sender's positions that this event also reports (R5).

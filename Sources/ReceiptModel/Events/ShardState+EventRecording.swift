@@ -1,5 +1,5 @@
-/// Recording of changes for events (docs/architecture.md): an effect on a subscribed channel is recorded before it is
-/// assigned, and turned into events when its batch is closed.
+/// Recording of changes for events (docs/contribute/architecture.md): an effect on a subscribed channel is recorded
+/// before it is assigned, and turned into events when its batch is closed.
 extension ShardState {
   /// The place and time of a recorded change.
   private struct EventContext {

@@ -1,5 +1,5 @@
-/// The changes since a time, for clients that missed events (docs/architecture.md). Rows, messages and options keep the
-/// time of their last change.
+/// The changes since a time, for clients that missed events (docs/contribute/architecture.md). Rows, messages and
+/// options keep the time of their last change.
 extension ShardState {
   /// Return the changes in a channel at or after a time, as events: the channel's own first, status events after the
   /// events that caused them. May include unchanged things.

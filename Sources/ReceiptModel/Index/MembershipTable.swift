@@ -71,9 +71,9 @@ package struct MembershipChange: Hashable, Sendable {
 /// A user's channel index (R13, R14). Contains every channel that knows the user's id, at a position that does not
 /// change while the entry exists. Free positions are reused, the last freed first.
 ///
-/// For deleted channels it keeps the time of the deletion, for clients that were away (docs/architecture.md, "Events"):
-/// in a tombstone, or with a later channel of the same name. Deletions are kept for ``deletionsKeptMilliseconds``, and
-/// for at most ``deletionsMax`` channels.
+/// For deleted channels it keeps the time of the deletion, for clients that were away (docs/contribute/architecture.md,
+/// "Events"): in a tombstone, or with a later channel of the same name. Deletions are kept for
+/// ``deletionsKeptMilliseconds``, and for at most ``deletionsMax`` channels.
 package struct MembershipTable: ~Copyable, Sendable {
   /// One entry; its cid is in `bytes`.
   private struct Entry {

@@ -1,5 +1,5 @@
-/// One channel's watermarks, a row per member, in join order, as a structure of arrays (docs/architecture.md). Counting
-/// who has read message n is one pass over integers.
+/// One channel's watermarks, a row per member, in join order, as a structure of arrays
+/// (docs/contribute/architecture.md). Counting who has read message n is one pass over integers.
 ///
 /// Row numbers are never reused. The row of a member who left stays, with all positions at 0, so that counts do not
 /// include it.

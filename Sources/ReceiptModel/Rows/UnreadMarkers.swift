@@ -18,7 +18,7 @@ struct UnreadMarkers: ~Copyable, Sendable {
     var at: Timestamp
   }
 
-  /// Return the own position: where the member's own unread count starts (docs/architecture.md).
+  /// Return the own position: where the member's own unread count starts (docs/contribute/architecture.md).
   ///
   /// - Parameter read: the row's read watermark.
   @inline(__always)

@@ -1,5 +1,5 @@
-/// One shard: a deterministic state machine (docs/architecture.md). It reads no clock, draws no random number and does
-/// no I/O.
+/// One shard: a deterministic state machine (docs/contribute/architecture.md). It reads no clock, draws no random
+/// number and does no I/O.
 ///
 /// A command is *decided* into effects (`ShardState+Marks.swift` and others), and effects are *assigned* (here). The
 /// same function assigns effects just decided and effects read back from the log or a page.

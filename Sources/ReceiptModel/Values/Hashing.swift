@@ -1,7 +1,7 @@
 /// An open-addressing index from a key's hash to a number below 2³²−1. An entry takes eight bytes; the owner of the
 /// numbers keeps the keys. The same structure finds channels, users, messages and members.
 ///
-/// It cannot be iterated, so its order in memory can never reach an effect (docs/architecture.md).
+/// It cannot be iterated, so its order in memory can never reach an effect (docs/contribute/architecture.md).
 struct HashIndex: ~Copyable, Sendable {
   /// Upper half: the hash's fragment; lower half: the number + 1; all zero: empty.
   private var entries: [UInt64] = []

@@ -1,5 +1,5 @@
-/// A message's position in its channel, from 1 in order of registration, never reused (docs/architecture.md). 0 is
-/// "before the first message".
+/// A message's position in its channel, from 1 in order of registration, never reused
+/// (docs/contribute/architecture.md). 0 is "before the first message".
 package struct SequenceNumber: Hashable, Comparable, Sendable {
   package var rawValue: UInt32
   package init(_ rawValue: UInt32) { self.rawValue = rawValue }

@@ -1,4 +1,5 @@
-/// A fixed range of shards, numbered from 0: the unit of commit, ownership and failure in a cluster (docs/cluster.md).
+/// A fixed range of shards, numbered from 0: the unit of commit, ownership and failure in a cluster
+/// (docs/operate/cluster.md).
 package struct GroupID: Hashable, Comparable, Sendable, BitwiseCopyable {
   package var rawValue: UInt8
   package init(_ rawValue: UInt8) { self.rawValue = rawValue }

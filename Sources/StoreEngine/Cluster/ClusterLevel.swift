@@ -1,5 +1,5 @@
-/// The encoding of what the nodes of a cluster share: records, the batches in them, and snapshots (docs/cluster.md,
-/// "Upgrades").
+/// The encoding of what the nodes of a cluster share: records, the batches in them, and snapshots
+/// (docs/operate/cluster.md, "Upgrades").
 ///
 /// A cluster has one level, stored beside its log. Owners write that level at most, so that nodes of an older and a
 /// newer program can run together. An operator raises it once all nodes support the next one. It never falls.

@@ -84,7 +84,7 @@ package struct ClusterLimits: Hashable, Sendable {
   package init() {}
 
   /// Limits of a cluster with so many groups: what all of them keep for absent members has to fit etcd's quota
-  /// (docs/cluster-design.md, "Ownership"). All nodes have the same number of groups.
+  /// (docs/contribute/cluster-design.md, "Ownership"). All nodes have the same number of groups.
   package init(groupCount: Int) {
     awayBytesMin = max(Self.awayBytesLeast, awayBytesMin / groupCount)
     joiningBytesMax = max(Self.joiningBytesLeast, joiningBytesMax / groupCount)

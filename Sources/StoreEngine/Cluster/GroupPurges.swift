@@ -1,5 +1,5 @@
-/// Purges of a group (R16; docs/cluster-design.md, "Purges"): what an owner asks of all members, and what this node
-/// does for it.
+/// Purges of a group (R16; docs/contribute/cluster-design.md, "Purges"): what an owner asks of all members, and what
+/// this node does for it.
 ///
 /// For a purge the owner makes a key, and appends a record of kind purge with it. Each member then removes what it has
 /// logged before that record, destroys the older keys, and reports the record's position. A member that was restarted

@@ -1,4 +1,4 @@
-/// The nodes that keep a group (docs/cluster-design.md, "Ownership").
+/// The nodes that keep a group (docs/contribute/cluster-design.md, "Ownership").
 package struct GroupSet: Hashable, Sendable {
   /// The members in the order of their ranks. The first one is the preferred owner: the group moves to it whenever it
   /// follows steadily. A node that is not among them keeps nothing of the group (C9).

@@ -1,7 +1,7 @@
 internal import DequeModule
 
 /// A node's appends to the shared log: one transaction at a time, for all groups that have something to append
-/// (docs/cluster-design.md, "Replicas"). One transaction for many groups costs the log one sync.
+/// (docs/contribute/cluster-design.md, "Replicas"). One transaction for many groups costs the log one sync.
 ///
 /// A group occurs at most once in a transaction. A record that is sent again replaces its earlier attempt if that has
 /// not left, and does not wait for the transaction in flight if that has it: the answer is overdue.

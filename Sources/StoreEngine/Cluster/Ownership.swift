@@ -1,4 +1,4 @@
-/// Decides who owns a group, on one node (docs/cluster-design.md, "Ownership").
+/// Decides who owns a group, on one node (docs/contribute/cluster-design.md, "Ownership").
 ///
 /// The log is the lease. The owner appends at least every half second. A candidate that receives nothing for the wait
 /// time claims the group by a record of its own. The log accepts one record per position, and a claim changes the owner

@@ -1,5 +1,5 @@
 /// The record keys of a group on one node: which ones it has, which one seals, and when another one is made or fetched
-/// (docs/cluster-design.md, "Record keys").
+/// (docs/contribute/cluster-design.md, "Record keys").
 ///
 /// An owner makes a key when it is promoted, each hour, and for each purge. It uses the key once the members have
 /// stored it, and until then the one in use. Members learn from claims and reports that there is another key, and

@@ -1,7 +1,7 @@
 internal import ReceiptModel
 
 /// Makes shards fit together that were copied at different moments: a node of a cluster follows each group by itself
-/// (docs/cluster.md, "Backups").
+/// (docs/operate/cluster.md, "Backups").
 ///
 /// A home shard takes a change of memberships for a duplicate if it has received the change's number. So a shard whose
 /// copy is the older one must not give these numbers again. A home shard whose copy is the older one must not wait for

@@ -1,8 +1,9 @@
 package import NIOCore
 package import ReceiptModel
 
-/// Storage of the shards' log and pages (docs/architecture.md, "Log, pages and recovery"). Every call blocks. `commit`
-/// may be called on an event loop while commits are quick (`CommitPace`); call all others on a thread that may block.
+/// Storage of the shards' log and pages (docs/contribute/architecture.md, "Log, pages and recovery"). Every call
+/// blocks. `commit` may be called on an event loop while commits are quick (`CommitPace`); call all others on a thread
+/// that may block.
 package protocol StorageEngine: Sendable {
   /// Make a commit durable: its batches are on stable storage when this returns. Its pages and log trims may become
   /// durable later than the batches, never before them. A log trim never becomes durable before the pages of earlier

@@ -4,7 +4,7 @@ package import ReceiptWire
 internal import Synchronization
 
 /// Reply buffers of one connection on one store loop. A reply leaves only when everything it reveals is durable: at
-/// once, with the append in flight, or with the next one (docs/architecture.md, "One mark-read").
+/// once, with the append in flight, or with the next one (docs/contribute/architecture.md, "One mark-read").
 package final class ReplyLane {
   /// When a reply may leave, soonest first.
   enum Timing: Comparable {

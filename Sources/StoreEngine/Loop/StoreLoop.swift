@@ -280,7 +280,7 @@ package final class StoreLoop {
   // MARK: Halting
 
   /// Halt the loop. Pending replies are dropped unanswered: the outcome of the append is unknown
-  /// (docs/architecture.md, "Log, pages and recovery").
+  /// (docs/contribute/architecture.md, "Log, pages and recovery").
   private func halt(_ error: StorageError) {
     stop()
     driver.loopHalted(error)
@@ -360,7 +360,7 @@ package final class StoreLoop {
   }
 }
 
-/// Whether replies may leave an owner (docs/cluster-design.md, C4).
+/// Whether replies may leave an owner (docs/contribute/cluster-design.md, C4).
 package enum OwnerLease: Sendable {
   /// Replies leave.
   case valid

@@ -1,8 +1,8 @@
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Following of another loop's log: recovery code that runs continuously (docs/architecture.md, "Log, pages and
-/// recovery").
+/// Following of another loop's log: recovery code that runs continuously (docs/contribute/architecture.md, "Log, pages
+/// and recovery").
 extension ShardEngine {
   /// Apply the next batch of the log. Effects on the shard are assigned. Effects on a channel are assigned if the
   /// channel is in memory; otherwise they wait in the log's tail until it is loaded.

@@ -454,8 +454,8 @@ final class ShardEngine {
   /// Mark the closed followed batches as durable.
   func followedCommitted() { log.committed() }
 
-  /// Become the owner of the shard. Nothing is read: the state is already here (docs/architecture.md, "Log, pages and
-  /// recovery").
+  /// Become the owner of the shard. Nothing is read: the state is already here (docs/contribute/architecture.md, "Log,
+  /// pages and recovery").
   func promote() {
     log.promote(at: state.time)
     state.keepIndexNumbers(false)

@@ -2,8 +2,8 @@ package import NIOCore
 package import Operations
 package import StoreEngine
 
-/// A node's part in a cluster (docs/cluster.md). Every event loop has one group, so all nodes have the same number of
-/// loops.
+/// A node's part in a cluster (docs/operate/cluster.md). Every event loop has one group, so all nodes have the same
+/// number of loops.
 package struct ClusterSettings: Sendable {
   package var node: NodeID
   package var configuration: ClusterConfiguration

@@ -7,7 +7,7 @@ internal import StoreClient
 internal import StoreEngine
 
 /// Replaces the data of a host's group by another node's, if the group is too far behind the shared log or has another
-/// history (docs/cluster-design.md, "Snapshots").
+/// history (docs/contribute/cluster-design.md, "Snapshots").
 ///
 /// What is received is staged, and verified by its SHA-256. Before it is installed, ``SnapshotVerification`` compares
 /// it with the shared log. After a cut the transfer restarts at the next node.

@@ -7,9 +7,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Faults of a cluster whose programs run on machines of their own (docs/cluster-design.md, "Invariants"): three
-  /// nodes, three servers of etcd, and one machine with the gateway and the clients. Nodes, gateway and etcd speak TLS
-  /// with each other.
+  /// Faults of a cluster whose programs run on machines of their own (docs/contribute/cluster-design.md, "Invariants"):
+  /// three nodes, three servers of etcd, and one machine with the gateway and the clients. Nodes, gateway and etcd
+  /// speak TLS with each other.
   ///
   /// `make test` has three faults of each kind, `make test-long` 20 (`TIDEMARK_FAULTS`), and five times as many killed
   /// owners and moves. `TIDEMARK_FAULT_KINDS` names kinds, separated by commas, in their order.

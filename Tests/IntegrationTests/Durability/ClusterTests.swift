@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Three nodes over three servers of etcd, and a gateway that knows all of them (docs/cluster.md).
+  /// Three nodes over three servers of etcd, and a gateway that knows all of them (docs/operate/cluster.md).
   @Suite struct Clusters {
     /// Programs on loopback ports, in a directory of their own.
     private final class Cluster {

@@ -28,7 +28,7 @@ final class TestShard {
   private(set) var pages: [PageKey: StoredPage] = [:]
   /// The shard's own pages: channel types, users' settings.
   private(set) var shardPages: [PageID: StoredPage] = [:]
-  /// Effects since the last ``seal()``. One batch gathers several commands (docs/architecture.md).
+  /// Effects since the last ``seal()``. One batch gathers several commands (docs/contribute/architecture.md).
   private var open: [Effect] = []
   /// The number of effects of the last command.
   private(set) var lastEffectCount = 0

@@ -7,7 +7,8 @@ import Testing
 
 @testable import StoreEngine
 
-/// Copies whose shards are of different moments, as the backup of a cluster's node is (docs/cluster.md, "Backups").
+/// Copies whose shards are of different moments, as the backup of a cluster's node is (docs/operate/cluster.md,
+/// "Backups").
 extension IndexTests {
   /// Which shards of a copy are the older ones.
   enum Older: String, CaseIterable, CustomTestStringConvertible {

@@ -5,7 +5,7 @@ import StoreEngine
 import Testing
 
 /// One append is in flight per loop while the next one collects requests. A reply leaves once the changes that it
-/// shows are durable (docs/architecture.md, "One mark-read").
+/// shows are durable (docs/contribute/architecture.md, "One mark-read").
 @Suite("Group commit")
 struct GroupCommitTests {
   @Test("one commit is in flight; the next one collects more requests meanwhile")

@@ -10,8 +10,9 @@ internal import ReceiptWire
 /// frames of at most 1,024 channels of one shard. The number of concurrent openings is limited. Further streams wait,
 /// and beyond a second limit they are refused. A channel is subscribed to once, however many streams have it.
 ///
-/// The *time* is the lowest "complete through" of all shards with subscriptions (docs/architecture.md, "Events"). Every
-/// event up to it was delivered to every stream without pending replies, so it is the id of their events.
+/// The *time* is the lowest "complete through" of all shards with subscriptions (docs/contribute/architecture.md,
+/// "Events"). Every event up to it was delivered to every stream without pending replies, so it is the id of their
+/// events.
 struct EventHub {
   /// A handle of a stream.
   typealias Ref = SlotIndex

@@ -1,7 +1,7 @@
 internal import ReceiptModel
 
-/// How far the events of each shard are complete. Their least time is the id of events (docs/architecture.md,
-/// "Events").
+/// How far the events of each shard are complete. Their least time is the id of events
+/// (docs/contribute/architecture.md, "Events").
 struct EventProgress {
   private struct Shard {
     /// The time that the shard's events are complete through; nil: no subscription.
