@@ -103,7 +103,7 @@ extension RealProcesses {
 
     // MARK: Steps
 
-    /// A pair as `make run` leaves it, with the channel of the README's tour.
+    /// A pair as `make run` leaves it, with the channel of docs/guides/tour.md.
     private static func withTour(_ body: (TestServices) async throws -> Void) async throws {
       try await TestServices.with { services in
         try await (services.token("alice") + "\n").write(
