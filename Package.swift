@@ -20,6 +20,7 @@ let client: [SwiftSetting] = [
 
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
+let nioConcurrency: Target.Dependency = .product(name: "NIOConcurrencyHelpers", package: "swift-nio")
 let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
 let cryptoExtras: Target.Dependency = .product(name: "CryptoExtras", package: "swift-crypto")
@@ -79,11 +80,19 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.36.0"),
   ],
   targets: [
+    // MARK: Libraries of C, and files embedded as bytes
+
     .systemLibrary(name: "CNghttp2", pkgConfig: "libnghttp2", providers: [.apt(["libnghttp2-dev"])]),
     .systemLibrary(name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
     .systemLibrary(name: "CRocksDB", pkgConfig: "rocksdb", providers: [.apt(["librocksdb-dev"])]),
     .systemLibrary(name: "CSpawn"),
     .systemLibrary(name: "CMalloc"),
+    .target(name: "CRapidJSON"),
+    // Files that the gateway serves, as bytes of the program.
+    .target(name: "CEmbeddedFiles", exclude: ["console", "demo"], linkerSettings: [.linkedLibrary("z")]),
+
+    // MARK: Model and wire
+
     .target(
       name: "ReceiptModel",
       dependencies: [
@@ -92,6 +101,31 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(name: "ReceiptWire", dependencies: ["ReceiptModel", nioCore], swiftSettings: strict),
+
+    // MARK: Connections and operations of all services
+
+    .target(name: "HTTP2Session", dependencies: ["CNghttp2", nioCore], swiftSettings: strict),
+    .target(name: "TLSSession", dependencies: ["COpenSSL", nioCore], swiftSettings: strict),
+    .target(
+      name: "LinkSecurity",
+      dependencies: ["TLSSession", "Operations", nioCore, logging, nioConcurrency],
+      swiftSettings: strict
+    ),
+    .target(
+      name: "Operations",
+      dependencies: [
+        nioCore, nioPosix, nioHTTP1, logging, system, configuration, lifecycle, signals, yams, nioConcurrency,
+      ],
+      swiftSettings: strict
+    ),
+    .target(
+      name: "StoreClient",
+      dependencies: ["LinkSecurity", "ReceiptModel", "ReceiptWire", "TLSSession", nioCore, nioPosix, crypto, logging],
+      swiftSettings: strict
+    ),
+
+    // MARK: Store
+
     .target(
       name: "StoreEngine",
       dependencies: ["ReceiptModel", "ReceiptWire", nioCore, deque, heap, crypto],
@@ -99,10 +133,7 @@ let package = Package(
     ),
     .target(
       name: "StoreRocksDB",
-      dependencies: [
-        "StoreEngine", "ReceiptModel", "ReceiptWire", "CRocksDB", nioCore,
-        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
-      ],
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "CRocksDB", nioCore, nioConcurrency],
       swiftSettings: strict
     ),
     .target(
@@ -114,47 +145,28 @@ let package = Package(
     ),
     .target(
       name: "ErasureLedger",
-      dependencies: [
-        crypto,
-        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
-      ],
+      dependencies: [crypto, nioConcurrency],
       swiftSettings: strict
     ),
     .target(
       name: "StoreServer",
       dependencies: [
         "ErasureLedger", "LinkSecurity", "Operations", "StoreClient", "StoreEngine", "ReceiptModel", "ReceiptWire",
-        "TLSSession", nioCore, nioPosix, crypto, logging, deque,
-        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+        "TLSSession", nioCore, nioPosix, crypto, logging, deque, nioConcurrency,
       ],
       swiftSettings: strict
     ),
-    .target(name: "HTTP2Session", dependencies: ["CNghttp2", nioCore], swiftSettings: strict),
-    .target(name: "TLSSession", dependencies: ["COpenSSL", nioCore], swiftSettings: strict),
-    .target(
-      name: "LinkSecurity",
+    .executableTarget(
+      name: "tidemark-store",
       dependencies: [
-        "TLSSession", "Operations", nioCore, logging,
-        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreEtcd", "StoreRocksDB", "StoreEngine", "ReceiptModel",
+        "Operations", "TLSSession", arguments, logging, lifecycle, nioCore, nioPosix, nioConcurrency,
       ],
       swiftSettings: strict
     ),
-    .target(name: "CRapidJSON"),
-    // Files that the gateway serves, as bytes of the program.
-    .target(name: "CEmbeddedFiles", exclude: ["console", "demo"], linkerSettings: [.linkedLibrary("z")]),
-    .target(
-      name: "Operations",
-      dependencies: [
-        nioCore, nioPosix, nioHTTP1, logging, system, configuration, lifecycle, signals, yams,
-        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
-      ],
-      swiftSettings: strict
-    ),
-    .target(
-      name: "StoreClient",
-      dependencies: ["LinkSecurity", "ReceiptModel", "ReceiptWire", "TLSSession", nioCore, nioPosix, crypto, logging],
-      swiftSettings: strict
-    ),
+
+    // MARK: Gateway
+
     .target(
       name: "Gateway",
       dependencies: [
@@ -164,16 +176,51 @@ let package = Package(
       swiftSettings: strict
     ),
     .executableTarget(
-      name: "tidemark-store",
+      name: "tidemark-gateway",
+      dependencies: ["Gateway", "Operations", nioCore, nioPosix, arguments, logging],
+      swiftSettings: strict
+    ),
+
+    // MARK: Worker
+
+    // A client of the change feed, for tidemark-worker and `tidemark feed`.
+    .target(
+      name: "FeedClient",
+      dependencies: ["HTTP2Session", "CommandOutput", "GatewayClient", "Operations", "TLSSession", nioCore, nioPosix],
+      swiftSettings: strict
+    ),
+    .target(
+      name: "Worker",
       dependencies: [
-        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreEtcd", "StoreRocksDB", "StoreEngine", "ReceiptModel",
-        "Operations", "TLSSession", arguments, logging, lifecycle, nioCore, nioPosix,
-        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+        "FeedClient", "HTTP2Session", "GatewayClient", "Operations", "TLSSession", asyncHTTPClient, crypto, jwt,
+        lifecycle, logging, nioCore, nioHTTP1, nioPosix, nioSSL, yams,
       ],
       swiftSettings: strict
     ),
+    .target(
+      name: "PushSandbox",
+      dependencies: [
+        "FeedClient", "HTTP2Session", "GatewayClient", "LocalStack", "Operations", "TLSSession", "Worker", crypto,
+        cryptoExtras, jwt, lifecycle, nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL,
+      ],
+      swiftSettings: strict
+    ),
+    .executableTarget(
+      name: "tidemark-worker",
+      dependencies: ["FeedClient", "PushSandbox", "Worker", "Operations", arguments, logging, nioPosix],
+      swiftSettings: strict
+    ),
+
+    // MARK: Tools
+
     // What commands print, and how an interrupt ends them.
     .target(name: "CommandOutput", dependencies: ["Operations", signals], swiftSettings: strict),
+    // Option values and error output that the subcommands share.
+    .target(
+      name: "CommandSupport",
+      dependencies: ["LinkSecurity", "CommandOutput", "Operations", arguments, logging, signals],
+      swiftSettings: strict
+    ),
     // Calls of a gateway, and the tokens for them.
     .target(
       name: "GatewayClient",
@@ -184,21 +231,6 @@ let package = Package(
     .target(
       name: "LocalStack",
       dependencies: ["CSpawn", "Operations", nioCore, crypto, x509, asn1],
-      swiftSettings: strict
-    ),
-    // Option values and error output that the subcommands share.
-    .target(
-      name: "CommandSupport",
-      dependencies: ["LinkSecurity", "CommandOutput", "Operations", arguments, logging, signals],
-      swiftSettings: strict
-    ),
-    .target(
-      name: "LoadGenerator",
-      dependencies: [
-        "CommandSupport", "CommandOutput", "GatewayClient", "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession",
-        "Operations", "ReceiptModel", "ReceiptWire", "StoreClient", "IndexRebuild", "Transfer", nioCore, nioPosix,
-        logging, histogram, arguments,
-      ],
       swiftSettings: strict
     ),
     .target(
@@ -233,6 +265,15 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(
+      name: "LoadGenerator",
+      dependencies: [
+        "CommandSupport", "CommandOutput", "GatewayClient", "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession",
+        "Operations", "ReceiptModel", "ReceiptWire", "StoreClient", "IndexRebuild", "Transfer", nioCore, nioPosix,
+        logging, histogram, arguments,
+      ],
+      swiftSettings: strict
+    ),
+    .target(
       name: "IndexRebuild",
       dependencies: [
         "LinkSecurity", "StoreClient", "Operations", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, logging,
@@ -254,38 +295,6 @@ let package = Package(
       swiftSettings: strict
     ),
     .executableTarget(
-      name: "tidemark-gateway",
-      dependencies: ["Gateway", "Operations", nioCore, nioPosix, arguments, logging],
-      swiftSettings: strict
-    ),
-    // A client of the change feed, for tidemark-worker and `tidemark feed`.
-    .target(
-      name: "FeedClient",
-      dependencies: ["HTTP2Session", "CommandOutput", "GatewayClient", "Operations", "TLSSession", nioCore, nioPosix],
-      swiftSettings: strict
-    ),
-    .target(
-      name: "Worker",
-      dependencies: [
-        "FeedClient", "HTTP2Session", "GatewayClient", "Operations", "TLSSession", asyncHTTPClient, crypto, jwt,
-        lifecycle, logging, nioCore, nioHTTP1, nioPosix, nioSSL, yams,
-      ],
-      swiftSettings: strict
-    ),
-    .target(
-      name: "PushSandbox",
-      dependencies: [
-        "FeedClient", "HTTP2Session", "GatewayClient", "LocalStack", "Operations", "TLSSession", "Worker", crypto,
-        cryptoExtras, jwt, lifecycle, nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL,
-      ],
-      swiftSettings: strict
-    ),
-    .executableTarget(
-      name: "tidemark-worker",
-      dependencies: ["FeedClient", "PushSandbox", "Worker", "Operations", arguments, logging, nioPosix],
-      swiftSettings: strict
-    ),
-    .executableTarget(
       name: "tidemark",
       dependencies: [
         "Backup", "ClusterControl", "CommandSupport", "DumpReaders", "LinkSecurity", "CommandOutput", "GatewayClient",
@@ -295,6 +304,9 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
+
+    // MARK: SDK
+
     // The SDK for apps on iOS and macOS, and for Swift servers. It has no dependencies.
     .target(name: "TidemarkClient", swiftSettings: client),
     // Plays SDK/scenario.json with TidemarkClient.
@@ -304,6 +316,9 @@ let package = Package(
       path: "Tests/SwiftScenarioPlayer",
       swiftSettings: client
     ),
+
+    // MARK: Support of tests
+
     // Shared by tests of several modules: waiting and taking turns; storage and stores in memory; programs and servers.
     .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
     .target(
@@ -320,19 +335,35 @@ let package = Package(
     ),
     // The oracle of ReceiptModelTests, which does not see the model, and is optimised without the tests around it.
     .target(name: "NaiveReceiptModel", path: "Tests/NaiveReceiptModel", swiftSettings: strict),
+
+    // MARK: Tests of model and wire
+
     .testTarget(
       name: "ReceiptModelTests",
       dependencies: ["ReceiptModel", "NaiveReceiptModel", "TestSupport"],
       swiftSettings: strict
     ),
     .testTarget(
-      name: "TidemarkClientTests",
-      dependencies: ["TidemarkClient", "TestSupport"],
-      swiftSettings: client
-    ),
-    .testTarget(
       name: "ReceiptWireTests",
       dependencies: ["ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
+      swiftSettings: strict
+    ),
+
+    // MARK: Tests of connections and operations
+
+    .testTarget(
+      name: "HTTP2SessionTests",
+      dependencies: ["HTTP2Session", "TestSupport", nioCore, nioEmbedded],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "TLSSessionTests",
+      dependencies: ["TLSSession", "COpenSSL", "TestPrograms", nioCore, nioEmbedded, nioPosix, nioConcurrency],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "OperationsTests",
+      dependencies: ["Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, logging, lifecycle],
       swiftSettings: strict
     ),
     .testTarget(
@@ -342,95 +373,9 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
-    .testTarget(
-      name: "HTTP2SessionTests",
-      dependencies: ["HTTP2Session", "TestSupport", nioCore, nioEmbedded],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "TLSSessionTests",
-      dependencies: [
-        "TLSSession", "COpenSSL", "TestPrograms", nioCore, nioEmbedded, nioPosix,
-        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
-      ],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "OperationsTests",
-      dependencies: ["Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, logging, lifecycle],
-      swiftSettings: strict
-    ),
-    // The texts of the repository: documents, comments, names of tests.
-    .testTarget(name: "RepositoryTests", dependencies: ["TestSupport"], swiftSettings: strict),
-    .testTarget(
-      name: "GatewayTests",
-      dependencies: [
-        "Gateway", "LinkSecurity", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel",
-        "ReceiptWire", "StoreEngine", "StoreTestSupport", "TestSupport", nioCore, nioPosix, crypto, cryptoExtras, jwt,
-        logging, lifecycle, yams,
-      ],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "WorkerTests",
-      dependencies: [
-        "FeedClient", "PushSandbox", "Worker", "HTTP2Session", "GatewayClient", "LocalStack", "Operations",
-        "TLSSession", "TestPrograms", "TestSupport", crypto, logging, nioCore, nioHTTP1, nioPosix,
-      ],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "ProbeTests",
-      dependencies: ["Probe", "HTTP2Session", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioPosix, crypto],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "IndexRebuildTests",
-      dependencies: [
-        "IndexRebuild", "Operations", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore,
-        nioPosix,
-      ],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "LocalStackTests",
-      dependencies: [
-        "CommandOutput", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "TLSSession", "TestSupport",
-        nioCore, nioPosix, jwt,
-      ],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "LoadGeneratorTests",
-      dependencies: [
-        "LoadGenerator", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
-        "TestPrograms", "TestSupport", arguments, nioCore, nioEmbedded, nioPosix,
-      ],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "DumpReadersTests",
-      dependencies: ["DumpReaders", "TestSupport"],
-      exclude: ["Fixtures"],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "TicketPostTests",
-      dependencies: [
-        "TicketPost", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", nioCore,
-      ],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "WatchTests",
-      dependencies: ["Watch", "GatewayClient", "HTTP2Session", "Operations", "TestPrograms", "TestSupport", nioCore],
-      swiftSettings: strict
-    ),
-    .testTarget(
-      name: "DemoTests",
-      dependencies: ["Demo", "LocalStack", "Operations", "Watch"],
-      swiftSettings: strict
-    ),
+
+    // MARK: Tests of the store
+
     .testTarget(
       name: "StoreEngineTests",
       dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore],
@@ -463,11 +408,8 @@ let package = Package(
       swiftSettings: strict
     ),
     .testTarget(
-      name: "ClusterControlTests",
-      dependencies: [
-        "ClusterControl", "LocalStack", "Operations", "StoreEngine", "StoreEtcd", "StoreTestSupport", "TestPrograms",
-        "TestSupport", nioCore, nioPosix,
-      ],
+      name: "ErasureLedgerTests",
+      dependencies: ["ErasureLedger"],
       swiftSettings: strict
     ),
     .testTarget(
@@ -475,6 +417,89 @@ let package = Package(
       dependencies: [
         "StoreServer", "StoreClient", "StoreEngine", "StoreTestSupport", "Operations", "ReceiptModel", "ReceiptWire",
         "TestSupport", crypto, logging, nioCore, nioEmbedded, nioPosix,
+      ],
+      swiftSettings: strict
+    ),
+
+    // MARK: Tests of gateway and worker
+
+    .testTarget(
+      name: "GatewayTests",
+      dependencies: [
+        "Gateway", "LinkSecurity", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel",
+        "ReceiptWire", "StoreEngine", "StoreTestSupport", "TestSupport", nioCore, nioPosix, crypto, cryptoExtras, jwt,
+        logging, lifecycle, yams,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "WorkerTests",
+      dependencies: [
+        "FeedClient", "PushSandbox", "Worker", "HTTP2Session", "GatewayClient", "LocalStack", "Operations",
+        "TLSSession", "TestPrograms", "TestSupport", crypto, logging, nioCore, nioHTTP1, nioPosix,
+      ],
+      swiftSettings: strict
+    ),
+
+    // MARK: Tests of tools and SDK
+
+    .testTarget(
+      name: "LocalStackTests",
+      dependencies: [
+        "CommandOutput", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "TLSSession", "TestSupport",
+        nioCore, nioPosix, jwt,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "DemoTests",
+      dependencies: ["Demo", "LocalStack", "Operations", "Watch"],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "WatchTests",
+      dependencies: ["Watch", "GatewayClient", "HTTP2Session", "Operations", "TestPrograms", "TestSupport", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "DumpReadersTests",
+      dependencies: ["DumpReaders", "TestSupport"],
+      exclude: ["Fixtures"],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "TicketPostTests",
+      dependencies: [
+        "TicketPost", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", nioCore,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "ProbeTests",
+      dependencies: ["Probe", "HTTP2Session", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioPosix, crypto],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "LoadGeneratorTests",
+      dependencies: [
+        "LoadGenerator", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
+        "TestPrograms", "TestSupport", arguments, nioCore, nioEmbedded, nioPosix,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "IndexRebuildTests",
+      dependencies: [
+        "IndexRebuild", "Operations", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore,
+        nioPosix,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "ClusterControlTests",
+      dependencies: [
+        "ClusterControl", "LocalStack", "Operations", "StoreEngine", "StoreEtcd", "StoreTestSupport", "TestPrograms",
+        "TestSupport", nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),
@@ -487,21 +512,25 @@ let package = Package(
       swiftSettings: strict
     ),
     .testTarget(
-      name: "ErasureLedgerTests",
-      dependencies: ["ErasureLedger"],
-      swiftSettings: strict
+      name: "TidemarkClientTests",
+      dependencies: ["TidemarkClient", "TestSupport"],
+      swiftSettings: client
     ),
+
+    // MARK: Tests of the real programs and of the repository
+
     .testTarget(
       name: "IntegrationTests",
       // The store's own engine and pages too: to break by hand what a store that stands still has written.
       dependencies: [
         "HTTP2Session", "GatewayClient", "LocalStack", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine",
-        "StoreRocksDB", "TLSSession", "TestPrograms", "TestSupport", nioCore, nioPosix,
-        .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
+        "StoreRocksDB", "TLSSession", "TestPrograms", "TestSupport", nioCore, nioPosix, nioConcurrency,
       ],
       exclude: ["Clients", "Fixtures"],
       swiftSettings: strict
     ),
+    // The texts of the repository: documents, comments, names of tests.
+    .testTarget(name: "RepositoryTests", dependencies: ["TestSupport"], swiftSettings: strict),
   ],
   swiftLanguageModes: [.v6],
   cxxLanguageStandard: .cxx17
