@@ -193,11 +193,11 @@ bench-push: release ## Measure push acknowledgements through one stream, a milli
 	@$(RELEASE_BIN)/tidemark bench push
 
 secrets: ## Create the secrets for docker-compose.yml under Deploy/secrets
-	@Deploy/secrets.sh
+	@Deploy/service-secrets.sh
 
 deploy-check: deps ## Build the container files in clean roots and test the results (as root; takes minutes)
 	@$(call install,debootstrap iproute2 python3 docker-compose curl openssl)
-	@Deploy/check.sh
+	@Deploy/check/deploy-check.sh
 
 clean: ## Remove the build directory
 	@rm -rf $(BUILD)

@@ -1,4 +1,4 @@
-"""Deploy/check.sh's own process: builds the images' roots, then runs the compose file's services in them.
+"""Deploy/check/deploy-check.sh's own process: builds the images' roots, then runs the compose file's services in them.
 
 It is the first process of a process namespace, and its mounts are seen by nobody else.
 """
@@ -233,7 +233,7 @@ def main():
     secrets = os.path.join(arguments.work, "secrets")
     os.mkdir(secrets)
     write_tasks(os.path.join(secrets, "tasks.yaml"))
-    subprocess.run([os.path.join(PACKAGE, "Deploy/secrets.sh"), secrets], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([os.path.join(PACKAGE, "Deploy/service-secrets.sh"), secrets], check=True, stdout=subprocess.DEVNULL)
     compose = yaml.safe_load(text)
     # As the compose file's comment says: the worker needs the feed.
     compose["services"]["store"]["command"].append("--feed-retention=24h,1GiB")

@@ -2,8 +2,8 @@
 
   kubernetes.py FILE SECRETS PROGRAMS
 
-FILE has the objects, SECRETS is the directory of Deploy/secrets.sh and Deploy/cluster/secrets.sh, PROGRAMS that of
-tidemark-store, tidemark-gateway and, for etcd, /usr/bin/etcd. Prints "ok: N flags", or what is wrong.
+FILE has the objects, SECRETS is the directory of Deploy/service-secrets.sh and Deploy/cluster/cluster-secrets.sh,
+PROGRAMS that of tidemark-store, tidemark-gateway and, for etcd, /usr/bin/etcd. Prints "ok: N flags", or what is wrong.
 """
 
 import os

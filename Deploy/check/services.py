@@ -123,7 +123,7 @@ class Composition:
         self.run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", root + "/run")
         os.mkdir(root + "/run/secrets")
         for secret in secrets:
-            # The file of Deploy/secrets.sh, with its owner and mode, under its name in the compose file.
+            # The file of Deploy/service-secrets.sh, with its owner and mode, under its name in the compose file.
             place = f"{root}/run/secrets/{secret}"
             open(place, "w").close()
             source = os.path.join(self.secrets, os.path.basename(self.secret_files[secret]["file"]))

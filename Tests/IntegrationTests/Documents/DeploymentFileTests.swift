@@ -86,7 +86,7 @@ extension RealProcesses {
     @Test func kubernetesFileMatchesPrograms() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }
-      for script in ["/Deploy/secrets.sh", "/Deploy/cluster/secrets.sh"] {
+      for script in ["/Deploy/service-secrets.sh", "/Deploy/cluster/cluster-secrets.sh"] {
         let made = try await Command.run("/bin/bash", [TestServices.packageRoot + script, directory])
         try #require(made.status == 0, "\(made)")
       }
@@ -165,7 +165,7 @@ extension RealProcesses {
       defer { try? FileManager.default.removeItem(atPath: directory) }
       var contents: [[Data]] = []
       for _ in 0...1 {
-        for script in ["secrets.sh", "cluster/secrets.sh"] {
+        for script in ["service-secrets.sh", "cluster/cluster-secrets.sh"] {
           let output = try await Command.run("/bin/bash", [TestServices.packageRoot + "/Deploy/" + script, directory])
           #expect(output.status == 0, "\(output)")
         }

@@ -3,8 +3,8 @@
 # Debian root directories, starts the services of docker-compose.yml in them, and sends requests. Needs root, a Swift
 # toolchain and the tools below. Takes a full release build and some minutes.
 #
-#   Deploy/check.sh                  the whole check
-#   Deploy/check.sh --prebuilt DIR   skips the build and copies the programs from DIR, for work on this check
+#   deploy-check.sh                  the whole check
+#   deploy-check.sh --prebuilt DIR   skips the build and copies the programs from DIR, for work on this check
 #
 # The check runs in namespaces of its own, so the kernel removes its mounts and processes in any case. Its directory is
 # removed too, unless this shell is killed.
@@ -30,7 +30,7 @@ trap 'exit 143' TERM
 
 # Debian's interpreter has the YAML module that docker-compose depends on. If this shell is killed, unshare is too.
 setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child --mount-proc \
-  /usr/bin/python3 "$here/check/check.py" --work "$work" "$@" &
+  /usr/bin/python3 "$here/check.py" --work "$work" "$@" &
 child=$!
 status=0
 wait "$child" || status=$?

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Creates what a cluster needs beside the files of ../secrets.sh, in Deploy/secrets or in the directory given as the
-# argument: the nodes' certificate, and an authority of etcd with certificates for its servers and for the nodes.
-# Existing files stay. Run ../secrets.sh (`make secrets`) first.
+# Creates what a cluster needs beside the files of ../service-secrets.sh, in Deploy/secrets or in the directory given as
+# the argument: the nodes' certificate, and an authority of etcd with certificates for its servers and for the nodes.
+# Existing files stay. Run ../service-secrets.sh (`make secrets`) first.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 directory=${1:-$here/../secrets}
@@ -22,7 +22,7 @@ make_certificate "$directory" node DNS:node-1,DNS:node-2,DNS:node-3,DNS:node-1.n
 make_certificate "$directory/etcd" etcd DNS:etcd-1,DNS:etcd-2,DNS:etcd-3,DNS:etcd-1.etcd,DNS:etcd-2.etcd,DNS:etcd-3.etcd
 make_certificate "$directory/etcd" node DNS:node
 
-# As in ../secrets.sh. etcd's image runs as root, and reads all of them.
+# As in ../service-secrets.sh. etcd's image runs as root, and reads all of them.
 files=("$directory"/node-{cert,key}.pem "$directory"/etcd/{link-ca,etcd-cert,etcd-key,node-cert,node-key}.pem)
 chmod 0755 "$directory/etcd"
 if [ "$(id -u)" = 0 ]; then
