@@ -43,41 +43,11 @@ TESTS_AT_ONCE ?= 4
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# Debian starts services at installation and at each boot, but tests and bench start their own. So policy-rc.d prevents
-# the start at installation (invoke-rc.d(8)), and services that systemd enabled meanwhile are disabled again. Debian's
-# PostgreSQL would also create a cluster: its settings forbid that at installation, and are the package's afterwards.
-define install
-missing=; for package in $(1); do \
-  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' \
-    || missing="$$missing $$package"; \
-done; \
-if [ -n "$$missing" ]; then \
-  echo "installing, services off:$$missing"; \
-  as_root=; [ "$$(id -u)" = 0 ] || as_root=sudo; \
-  $$as_root sh -eu -c ' \
-    policy=/usr/sbin/policy-rc.d; wants=/etc/systemd/system/multi-user.target.wants; \
-    before=" $$(ls $$wants 2>/dev/null | tr "\n" " ")"; \
-    clusters=/etc/postgresql-common/createcluster.conf; forbids_cluster=; \
-    case " $$* " in *" postgresql "*) \
-      if [ ! -e $$clusters ]; then \
-        forbids_cluster=1; mkdir -p $${clusters%/*}; echo "create_main_cluster = false" > $$clusters; \
-      fi ;; \
-    esac; \
-    if [ ! -e $$policy ]; then \
-      trap "rm -f $$policy" EXIT; printf "#!/bin/sh\nexit 101\n" > $$policy; chmod 755 $$policy; \
-    fi; \
-    apt-get update -qq; \
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@" >/dev/null; \
-    [ -z "$$forbids_cluster" ] || [ ! -e $$clusters.ucf-dist ] || mv $$clusters.ucf-dist $$clusters; \
-    [ -d /run/systemd/system ] || exit 0; \
-    for unit in $$(ls $$wants 2>/dev/null); do \
-      case "$$before" in *" $$unit "*) ;; *) systemctl disable --quiet $$unit ;; esac; \
-    done' sh $$missing; \
-fi
-endef
+# Installs the missing ones of these packages.
+INSTALL := Tools/install-packages.sh
 
 deps: ## Install the libraries that a build needs, from Debian (as root, or with sudo)
-	@$(call install,$(LIBRARIES))
+	@$(INSTALL) $(LIBRARIES)
 
 build: deps ## Build the programs (debug)
 	@$(SWIFT_DEBUG)
@@ -96,7 +66,7 @@ demo: build ## Run a sample conversation; STAY=1: then stay, with a page for the
 	@$(DEBUG_BIN)/tidemark demo $(if $(STAY),--stay)
 
 run: build ## Start a store and two gateways, and print the demo page's address and example curl commands
-	@$(call install,curl)
+	@$(INSTALL) curl
 	@$(DEBUG_BIN)/tidemark run
 
 lint: ## Check formatting and documentation comments
@@ -107,7 +77,7 @@ lint: ## Check formatting and documentation comments
 PYTHON_REQUIREMENTS := Tests/IntegrationTests/Clients/requirements.txt
 PYTHON_TOOLS := schemathesis, standardwebhooks, playwright, http-ece, pywebpush
 test-deps: deps
-	@$(call install,$(TEST_TOOLS) $(BENCH_TOOLS))
+	@$(INSTALL) $(TEST_TOOLS) $(BENCH_TOOLS)
 	@if ! cmp -s $(PYTHON_REQUIREMENTS) $(BUILD)/python/requirements.txt; then \
 	  echo "installing from PyPI, under $(BUILD)/python: $(PYTHON_TOOLS)"; \
 	  { rm -rf $(BUILD)/python && /usr/bin/python3 -m venv $(BUILD)/python \
@@ -133,7 +103,7 @@ RUN_TESTS = env NO_COLOR=1 TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(
 test: deps ## Build and run every test, and print a count
 	@$(MAKE) --no-print-directory --jobs=3 lint test-deps test-build
 	@$(MAKE) --no-print-directory run-computing-tests run-process-tests
-	@Tests/closing-count.sh $(foreach run,process computing,$(BUILD)/test-$(run).log $$(cat $(BUILD)/test-$(run).status))
+	@Tools/closing-count.sh $(foreach run,process computing,$(BUILD)/test-$(run).log $$(cat $(BUILD)/test-$(run).status))
 
 # The targets whose tests start the real programs, or etcd.
 PROCESS_TESTS := ^(IntegrationTests|StoreEtcdTests|ClusterControlTests|LoadGeneratorTests)[.]
@@ -163,7 +133,7 @@ test-release: release test-deps test-build ## Test the release programs, whose c
 	@$(RUN_TESTS) --filter '$(RELEASE_TESTS)'
 
 profile: release ## Count the instructions of fixed work, and keep callgrind's profiles; ROWS='mark-read-100 …'
-	@$(call install,valgrind python3-h2)
+	@$(INSTALL) valgrind python3-h2
 	@/usr/bin/python3 Tests/Performance/profile.py $(RELEASE_BIN) $(BUILD)/profiles $(if $(ROWS),--rows $(ROWS))
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
@@ -184,7 +154,7 @@ log-soak: test-deps ## An hour of appends to the shared log in etcd: its memory,
 	@TIDEMARK_LOG_SOAK_SECONDS=$${TIDEMARK_LOG_SOAK_SECONDS:-3600} $(RUN_TESTS) --filter EtcdSoak
 
 bench-deps:
-	@$(call install,$(BENCH_TOOLS))
+	@$(INSTALL) $(BENCH_TOOLS)
 
 bench: release bench-deps ## Measure ours and other servers in turn (about 6 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare
@@ -196,7 +166,7 @@ secrets: ## Create the secrets for docker-compose.yml under Deploy/secrets
 	@Deploy/service-secrets.sh
 
 deploy-check: deps ## Build the container files in clean roots and test the results (as root; takes minutes)
-	@$(call install,debootstrap iproute2 python3 docker-compose curl openssl)
+	@$(INSTALL) debootstrap iproute2 python3 docker-compose curl openssl
 	@Deploy/check/deploy-check.sh
 
 clean: ## Remove the build directory

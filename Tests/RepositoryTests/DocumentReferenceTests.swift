@@ -8,7 +8,7 @@ import TestSupport
   private static func texts() throws -> [String: String] {
     var texts: [String: String] = [:]
     let kinds = [".swift", ".md", ".py", ".sh", ".yaml", ".yml", ".cfg", ".probe"]
-    for folder in ["Sources", "Tests", "Proto", "Deploy", "docs"] {
+    for folder in ["Sources", "Tests", "Proto", "Deploy", "Tools", "docs"] {
       for path in try FileManager.default.subpathsOfDirectory(atPath: packageRoot.appendingPathComponent(folder).path)
       where kinds.contains(where: path.hasSuffix) {
         let file = folder + "/" + path
@@ -39,7 +39,7 @@ import TestSupport
     var count = 0
     for (file, text) in try Self.texts() {
       let paths = text.matches(
-        of: /(?:^|[\s`("])((?:docs|Proto|Deploy|Tests|Sources)\/[\w.\/-]+\.(?:md|yaml|py|swift|sh))/
+        of: /(?:^|[\s`("])((?:docs|Proto|Deploy|Tests|Sources|Tools)\/[\w.\/-]+\.(?:md|yaml|py|swift|sh))/
       )
       for path in paths {
         count += 1
