@@ -394,10 +394,16 @@ extension RealProcesses {
       if let failure { throw failure }
     }
 
-    /// The faults of a run.
+    /// The faults of a run. It traps on a name that is no fault, as ``TestRun/number(_:)`` does on what is no number.
     private static let faults: [Fault] = {
       if let kinds = ProcessInfo.processInfo.environment["TIDEMARK_FAULT_KINDS"] {
-        let named = kinds.split(separator: ",").compactMap { Fault(rawValue: String($0)) }
+        let named = kinds.split(separator: ",", omittingEmptySubsequences: false)
+          .map { name -> Fault in
+            guard let fault = Fault(rawValue: String(name)) else {
+              preconditionFailure("TIDEMARK_FAULT_KINDS names an unknown fault: \(name)")
+            }
+            return fault
+          }
         return (0..<(TestRun.number("TIDEMARK_FAULTS") ?? 1)).flatMap { _ in named }
       }
       guard TestRun.isLong else { return Fault.allCases }
