@@ -47,35 +47,33 @@ final class TestEventStream: Sendable {
   }
 
   /// The next block, or nil if the stream has ended. A timeout is recorded as an issue and also returns nil.
-  func block() async -> String? {
-    let blocks = blocks
-    let next = try? await within("the next block of an event stream") {
-      var iterator = blocks.makeAsyncIterator()
-      return await iterator.next()
-    }
-    if let block = next ?? nil {
-      for line in block.split(separator: "\n") where line.hasPrefix("id: ") {
-        state.withLock { $0.lastID = String(line.dropFirst(4)) }
-      }
-      return block
-    }
-    return nil
+  func block() async -> String? { await block("the next block of an event stream") { _ in true } }
+
+  /// The next event, skipping heartbeats, or nil if the stream has ended. A timeout is recorded as an issue and also
+  /// returns nil.
+  func event() async -> NSDictionary? {
+    let block = await block("the next event of an event stream") { Self.data(of: $0) != nil }
+    guard let data = block.flatMap({ Self.data(of: $0) }) else { return nil }
+    return (try? JSONSerialization.jsonObject(with: Data(data.utf8)) as? NSDictionary) ?? [:]
   }
 
-  /// The next event, skipping heartbeats, or nil if the stream has ended. Too many heartbeats without an event are
-  /// recorded as an issue and also return nil.
-  func event() async -> NSDictionary? {
-    var blockCount = 0
-    while let block = await block() {
-      blockCount += 1
-      guard blockCount < 5_000 else {
-        Issue.record("no event among \(blockCount) blocks")
-        return nil
+  private static func data(of block: String) -> Substring? {
+    block.split(separator: "\n").first { $0.hasPrefix("data: ") }?.dropFirst(6)
+  }
+
+  /// The next block that is wanted. The time limit is that of all blocks until it: a stream that sends only heartbeats
+  /// does not prolong it.
+  private func block(_ awaited: String, where isWanted: @escaping @Sendable (String) -> Bool) async -> String? {
+    try? await within(awaited) { () -> String? in
+      var iterator = self.blocks.makeAsyncIterator()
+      while let block = await iterator.next() {
+        for line in block.split(separator: "\n") where line.hasPrefix("id: ") {
+          self.state.withLock { $0.lastID = String(line.dropFirst(4)) }
+        }
+        if isWanted(block) { return block }
       }
-      guard let data = block.split(separator: "\n").first(where: { $0.hasPrefix("data: ") }) else { continue }
-      return (try? JSONSerialization.jsonObject(with: Data(data.dropFirst(6).utf8)) as? NSDictionary) ?? [:]
+      return nil
     }
-    return nil
   }
 
   /// The types of the next events, each with its user if it has one, as in `message.read bob`.
@@ -93,7 +91,6 @@ final class TestEventStream: Sendable {
 
   /// Wait for the first heartbeat with an id, which shows that the stream is live.
   func live() async -> Bool {
-    while let block = await block() { if block.hasPrefix(":\nid: ") { return true } }
-    return false
+    await block("a heartbeat with an id") { $0.hasPrefix(":\nid: ") } != nil
   }
 }

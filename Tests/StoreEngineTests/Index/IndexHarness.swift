@@ -153,7 +153,10 @@ final class IndexHarness {
     return false
   }
 
-  func runUntilIdle() throws { while try step() {} }
+  func runUntilIdle() throws {
+    for _ in 0..<100_000 { if try !step() { return } }
+    preconditionFailure("waited in vain until the loops are idle")
+  }
 
   /// Run until all lost changes are resent and all changes are in storage.
   func runUntilResent() throws {

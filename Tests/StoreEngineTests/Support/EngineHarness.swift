@@ -95,7 +95,20 @@ final class EngineHarness: StoreLoopDriver {
     loop.committed(.success(()))
   }
 
-  func persistAll() throws { while !commits.isEmpty { try persist() } }
+  func persistAll() throws {
+    try repeatStep("no commit is requested", while: { !commits.isEmpty }) { try persist() }
+  }
+
+  /// Repeat a step while it is needed. A loop that always has new work ends the test with what was awaited, instead of
+  /// a run without end.
+  private func repeatStep(_ awaited: String, while isNeeded: () -> Bool, _ step: () throws -> Void) rethrows {
+    var turns = 0
+    while isNeeded() {
+      turns += 1
+      precondition(turns <= 10_000, "waited in vain until \(awaited)")
+      try step()
+    }
+  }
 
   func fail() {
     commits.removeFirst()
@@ -113,11 +126,13 @@ final class EngineHarness: StoreLoopDriver {
     }
   }
 
-  func completeLoads() throws { while !loads.isEmpty { try completeLoad() } }
+  func completeLoads() throws {
+    try repeatStep("no read is requested", while: { !loads.isEmpty }) { try completeLoad() }
+  }
 
   /// Complete all loads and slices. Commits and messages between shards stay in flight.
   func completeSlices() throws {
-    while !loads.isEmpty || slices > 0 {
+    try repeatStep("no read or slice is requested", while: { !loads.isEmpty || slices > 0 }) {
       try completeLoads()
       if slices > 0 { slice() }
     }
@@ -177,7 +192,10 @@ final class EngineHarness: StoreLoopDriver {
 
   /// Run until all changes are in storage and in the indexes, and no work is pending.
   func runUntilIdle() throws {
-    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !confirmations.isEmpty || slices > 0 {
+    func hasWork() -> Bool {
+      !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !confirmations.isEmpty || slices > 0
+    }
+    try repeatStep("the loop is idle", while: hasWork) {
       try persistAll()
       try completeLoads()
       deliverChanges()
