@@ -161,11 +161,15 @@ import Testing
     try await Feed.with { feed in
       try await FakeEndpoint.with { endpoint in
         endpoint.behave { webhook, earlier in earlier == 0 && webhook.id.utf8.last ?? 0 > 0x60 ? .status(500) : .ok }
-        try await Self.fill(feed, 10)
+        try await Self.fill(feed, 2)
         try await Workers.with(feed, .test(endpoint.url, records: 2)) { _ in
-          for _ in 0..<5 {
-            try await Task.sleep(for: .milliseconds(100))
+          // What is added then needs a new stream.
+          for _ in 0..<4 {
+            try await eventually("a stream of each partition") {
+              try await feed.use { feed in (0..<FakeFeed.count).allSatisfy { feed.sent($0) > 0 } }
+            }
             try await feed.use { $0.endStreams() }
+            try await Self.fill(feed, 2)
           }
           try await Self.waitForCommits(feed, 10)
         }
