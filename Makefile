@@ -105,8 +105,9 @@ test: deps ## Build and run every test, and print a count
 	@$(MAKE) --no-print-directory run-computing-tests run-process-tests
 	@Tools/closing-count.sh $(foreach run,process computing,$(BUILD)/test-$(run).log $$(cat $(BUILD)/test-$(run).status))
 
-# The targets whose tests start the real programs, or etcd.
-PROCESS_TESTS := ^(IntegrationTests|StoreEtcdTests|ClusterControlTests|LoadGeneratorTests)[.]
+# The targets and suites whose tests start the real programs, or etcd.
+PROCESS_TESTS := ^(IntegrationTests|StoreEtcdTests|ClusterControlTests|LoadGeneratorTests)[.]$\
+  |^WorkerTests[.](ProgramTests|PushProgramTests)/
 run-process-tests:
 	@$(call log_tests,process,$(RUN_TESTS) --filter '$(PROCESS_TESTS)')
 

@@ -31,6 +31,12 @@ import TestSupport
     Set(try FileManager.default.contentsOfDirectory(atPath: packageRoot.appendingPathComponent("Sources").path))
   }
 
+  /// The Makefile, with each filter of tests on one line.
+  private static func makefile() throws -> String {
+    try String(contentsOf: packageRoot.appendingPathComponent("Makefile"), encoding: .utf8)
+      .replacing("$\\\n  ", with: "")
+  }
+
   private static func exists(_ path: String) -> Bool {
     FileManager.default.fileExists(atPath: packageRoot.appendingPathComponent(path).path)
   }
@@ -79,16 +85,31 @@ import TestSupport
 
   /// Each name in the Makefile's filters of tests is a target or a suite.
   @Test func filtersOfMakefileNameSuites() throws {
-    let makefile = try String(contentsOf: packageRoot.appendingPathComponent("Makefile"), encoding: .utf8)
-      .replacing("$\\\n  ", with: "")
+    let filters = try Self.makefile().matches(of: /_TESTS := .*/)
     let tests = try Self.texts().filter { $0.key.hasPrefix("Tests/") && $0.key.hasSuffix(".swift") }.values
     var count = 0
-    for filter in makefile.matches(of: /_TESTS := .*?\(([\w|.*]+)\)/) {
-      for name in filter.1.split(separator: "|") {
+    for group in filters.flatMap({ $0.output.matches(of: /\(([\w|.*]+)\)/) }) {
+      for name in group.1.split(separator: "|") {
         count += 1
         let pattern = try Regex("@Suite[^\n]*\\n?[^\n]*(struct|enum|class) \(name.replacing(".*", with: "\\w*"))\\b")
         let isSuite = tests.contains { $0.contains(pattern) }
         #expect(isSuite || Self.exists("Tests/\(name)"), "the Makefile's filters name \(name)")
+      }
+    }
+    #expect(count > 10)
+  }
+
+  /// Suites of the real programs, which have deadlines, run apart from those that compute.
+  @Test func suitesOfRealProgramsRunApart() throws {
+    let filter = try Regex(String(try #require(try Self.makefile().firstMatch(of: /\nPROCESS_TESTS := (.*)/)).1))
+    var count = 0
+    for (path, text) in try Self.texts() where path.hasPrefix("Tests/") && !#filePath.hasSuffix(path) {
+      guard text.contains(/TIDEMARK_BIN|TestServices\.binaries|Executables\(/) else { continue }
+      let target = path.split(separator: "/")[1]
+      for suite in text.matches(of: /@Suite[^\n]*\n?[^\n]*\b(?:struct|enum|class) (\w+)/) {
+        count += 1
+        let isApart = "\(target).\(suite.1)/".contains(filter)
+        #expect(isApart, "\(path): the Makefile's PROCESS_TESTS leaves out \(suite.1)")
       }
     }
     #expect(count > 10)

@@ -9,7 +9,7 @@ import Testing
 @testable import Worker
 
 /// The program itself, with a fake feed and endpoint.
-@Suite struct ProgramTests {
+@Suite(.processLanes) struct ProgramTests {
   private static let binaries =
     ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? packageRoot.path + "/.build/debug"
   private static let program = binaries + "/tidemark-worker"

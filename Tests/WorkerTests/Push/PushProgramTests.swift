@@ -9,7 +9,7 @@ import Testing
 @testable import Worker
 
 /// The command `push` without a gateway: what it does with its input, its output and signals.
-@Suite struct PushProgramTests {
+@Suite(.processLanes) struct PushProgramTests {
   private static let program =
     (ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? packageRoot.path + "/.build/debug") + "/tidemark-worker"
 
