@@ -61,6 +61,8 @@ struct RandomHistoryTests {
 
   @Test("control: the naive model agrees with itself, and every faulty shard is noticed")
   func everyFaultyShardIsNoticed() {
+    // Seven seeds in a row have one history of each shape (``HistoryShape/all``). They are fixed, because not every
+    // history notices every fault.
     func isNoticed<Shards: Subject>(_: Shards.Type) -> Bool {
       (UInt64(2)...8)
         .contains { seed in
