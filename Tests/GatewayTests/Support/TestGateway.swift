@@ -212,7 +212,8 @@ final class TestClient: Sendable {
         }
       }
       .connect(host: "127.0.0.1", port: port).get()
-    return TestClient(connection: try await connected.futureResult.get(), channel: channel, port: port)
+    let connection = try await connected.futureResult.value("a new connection")
+    return TestClient(connection: connection, channel: channel, port: port)
   }
 
   func close() async throws { try? await channel.close() }
@@ -278,7 +279,7 @@ final class TestClient: Sendable {
       let promise = eventLoop.makePromise(of: TestResponse.self)
       connection.value.delegate.submit(template, path, body, promise, on: connection.value)
       return promise.futureResult
-    }.get()
+    }.value("the client's event loop")
   }
 }
 
@@ -300,7 +301,7 @@ extension TestClient {
         headers: headers
       )
       return connection.value.delegate.open(template, "/v1/events\(query)", stream, on: connection.value)
-    }.get()
+    }.value("the client's event loop")
     return stream
   }
 
@@ -322,20 +323,20 @@ extension TestClient {
         contentType: contentType
       )
       return connection.value.delegate.begin(template, path, stream, on: connection.value)
-    }.get()
+    }.value("the client's event loop")
   }
 
   /// Call the connection on its event loop.
   func onConnection(
     _ body: @escaping @Sendable (HTTP2ClientConnection<TestClientDelegate>) -> Void
   ) async throws {
-    try await channel.eventLoop.submit { body(self.connection.value) }.get()
+    try await channel.eventLoop.submit { body(self.connection.value) }.value("the client's event loop")
   }
 
   /// Cancel a stream.
   func cancel(_ stream: TestEventStream) async throws {
     guard let handle = stream.handle else { return }
-    try await channel.eventLoop.submit { self.connection.value.cancel(handle) }.get()
+    try await channel.eventLoop.submit { self.connection.value.cancel(handle) }.value("the client's event loop")
   }
 }
 
