@@ -37,11 +37,11 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 4
 
 .PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
-  test-build test-long test-release test-target loss-test log-soak lint profile bench bench-push secrets \
-  deploy-check clean
+  test-build test-long test-release test-sanitize test-target loss-test log-soak lint profile perf-check bench \
+  bench-push secrets deploy-check clean
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # Installs the missing ones of these packages.
 INSTALL := Tools/install-packages.sh
@@ -133,9 +133,21 @@ test-release: TESTED_BIN := $(RELEASE_BIN)
 test-release: release test-deps test-build ## Test the release programs, whose compiler flags differ (after `make test`)
 	@$(RUN_TESTS) --filter '$(RELEASE_TESTS)'
 
+# The targets with raw memory (docs/contribute/unsafe.md): sessions of HTTP/2 and TLS, frames, pending requests, rows.
+SANITIZED_TESTS := HTTP2SessionTests,TLSSessionTests,ReceiptWireTests,ReceiptModelTests,StoreClientTests,GatewayTests
+test-sanitize: deps ## Test what uses raw memory under the address sanitizer (builds under .build/address)
+	@ASAN_OPTIONS=detect_leaks=0 $(MAKE) --no-print-directory BUILD=$(BUILD)/address \
+	  BUILD_FLAGS='--sanitize=address --disable-index-store' test-target TARGET=$(SANITIZED_TESTS)
+
 profile: release ## Count the instructions of fixed work, and keep callgrind's profiles; ROWS='mark-read-100 …'
 	@$(INSTALL) valgrind python3-h2
 	@/usr/bin/python3 Tests/Performance/profile.py $(RELEASE_BIN) $(BUILD)/profiles $(if $(ROWS),--rows $(ROWS))
+
+# On an idle machine: beside other work the store's counts differ.
+FIGURES := Tests/Performance/figures.json
+perf-check: release ## Compare the instructions and allocations of fixed work with the committed figures
+	@$(INSTALL) valgrind python3-h2
+	@/usr/bin/python3 Tests/Performance/profile.py $(RELEASE_BIN) $(BUILD)/profiles --check $(FIGURES)
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
 	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }

@@ -1,4 +1,4 @@
-"""Counts the instructions of fixed work in the release programs, and keeps callgrind's profiles of it.
+"""Counts the instructions and allocations of fixed work in the release programs, and keeps callgrind's profiles of it.
 
 usage: profile.py BINARIES DIRECTORY [--rows NAME...] [--check FILE | --write FILE]
 
@@ -8,9 +8,13 @@ frames are the same in each run. The store writes pages some seconds behind its 
 written those of the preparation, and its work ends before the next ones are due. DIRECTORY gets ROW.PROGRAM.callgrind
 files.
 
---check compares the counts with those of FILE, and fails beyond a difference of 3 %; --write writes them there.
+An allocation is a call of malloc, calloc, realloc or posix_memalign.
+
+--check compares the counts with those of FILE, and fails where instructions are more than 3 % higher, or allocations
+0.5 higher; --write writes them there. FILE also names the versions of what the counts depend on: with another compiler,
+C library or nghttp2 the counts differ, so --check compares nothing then, and says so.
 """
-import argparse, json, os, pathlib, re, secrets, shutil, socket, subprocess, sys, tempfile, time
+import argparse, json, os, pathlib, re, secrets, shutil, socket, subprocess, sys, tempfile, time, typing
 import urllib.error, urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -25,7 +29,8 @@ START_SECONDS, ANSWER_SECONDS = 120, 120
 PAGES_WRITTEN_SECONDS, WORK_SECONDS_MAX = 8, 4.5
 # A row whose work took longer is measured again, so often.
 ATTEMPTS = 3
-TOLERANCE = 0.03
+TOLERANCE, ALLOCATIONS_TOLERANCE = 0.03, 0.5
+ALLOCATORS = {"malloc", "calloc", "realloc", "posix_memalign"}
 
 
 class Failure(Exception):
@@ -36,6 +41,29 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+class Counts(typing.NamedTuple):
+    """Instructions and allocations, of a profile or of one unit of a row's work."""
+
+    instructions: float
+    allocations: float
+
+    @staticmethod
+    def of_profile(file):
+        """Adds up a file of callgrind: `cfn=(7) name` names a called function, later `cfn=(7)` alone, and the line
+        `calls=N …` after it has the number of its calls."""
+        text = file.read_text(errors="replace")
+        total = re.search(r"^(?:summary|totals): (\d+)", text, re.MULTILINE)
+        if not total:
+            raise Failure(f"no total in callgrind's file {file}")
+        names = dict(re.findall(r"^c?fn=\((\d+)\) (.+)$", text, re.MULTILINE))
+        calls = re.findall(r"^cfn=\((\d+)\).*\n(?:c\w+=.*\n)*?calls=(\d+)", text, re.MULTILINE)
+        allocations = sum(int(count) for number, count in calls if names.get(number) in ALLOCATORS)
+        return Counts(int(total[1]), allocations)
+
+    def per(self, count):
+        return Counts(round(self.instructions / count), round(self.allocations / count, 1))
 
 
 class Services:
@@ -96,7 +124,8 @@ class Services:
         raise Failure(f"tidemark-{name} is not ready after {START_SECONDS} s:\n{log[-2000:]}")
 
     def counts(self, row):
-        """Returns the instructions of each program since the last call, and keeps their profiles as those of `row`."""
+        """Returns the instructions and allocations of each program since the last call, and keeps their profiles as
+        those of `row`."""
         result = {}
         for name in PROGRAMS:
             process = self.processes[name]
@@ -105,10 +134,7 @@ class Services:
                 ["callgrind_control", f"--dump={row}", str(process.pid)], check=True, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, timeout=ANSWER_SECONDS)
             [dump] = set(self.directory.glob(f"callgrind.{name}.*")) - before
-            found = re.search(r"^(?:summary|totals): (\d+)", dump.read_text(errors="replace"), re.MULTILINE)
-            if not found:
-                raise Failure(f"no total in callgrind's file {dump}")
-            result[name] = int(found[1])
+            result[name] = Counts.of_profile(dump)
             dump.rename(self.directory / f"{row}.{name}.callgrind")
         return result
 
@@ -324,22 +350,36 @@ def measure(binaries, profiles, name):
         print(f"{name}: the work took {seconds:.1f} s, so that pages were written within it; once more", flush=True)
     else:
         raise Failure(f"{name}: this machine is too slow, or busy")
-    figures = {program: round(counts[program] / count) for program in PROGRAMS}
-    print(f"{name:18}", *(f"{program} {figures[program]:>11,}" for program in PROGRAMS),
-          f"instructions a {row.unit}", sep="   ", flush=True)
+    figures = {program: counts[program].per(count) for program in PROGRAMS}
+    for program, figure in figures.items():
+        print(f"{name:18} {program:8} {figure.instructions:>11,} instructions   {figure.allocations:>8,} allocations   "
+              f"a {row.unit}", flush=True)
     return figures
 
 
+def versions():
+    """Returns the versions of what the counts depend on."""
+    swift = subprocess.run(["swift", "--version"], check=True, capture_output=True, text=True).stdout
+    packages = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", "libc6", "libnghttp2-14", "librocksdb7.8", "valgrind"],
+        check=True, capture_output=True, text=True).stdout
+    return [re.search(r"Swift version \S+", swift)[0], *packages.split("\n")[:-1]]
+
+
 def check(figures, expected):
-    """Returns the lines that say which counts differ from the expected ones by more than the tolerance."""
+    """Returns the lines that say which counts are higher than the expected ones by more than the tolerance."""
     faults = []
     for name, counts in figures.items():
         for program, count in counts.items():
-            known = expected.get(name, {}).get(program)
-            if known is None:
+            if program not in expected.get(name, {}):
                 faults.append(f"{name}, {program}: no figure is known")
-            elif abs(count - known) > TOLERANCE * known:
-                faults.append(f"{name}, {program}: {count:,} instead of {known:,} ({count / known - 1:+.1%})")
+                continue
+            known = Counts(*expected[name][program])
+            if count.instructions > (1 + TOLERANCE) * known.instructions:
+                faults.append(f"{name}, {program}: {count.instructions:,} instructions instead of "
+                              f"{known.instructions:,} ({count.instructions / known.instructions - 1:+.1%})")
+            if count.allocations > known.allocations + ALLOCATIONS_TOLERANCE:
+                faults.append(f"{name}, {program}: {count.allocations:,} allocations instead of {known.allocations:,}")
     return faults
 
 
@@ -354,12 +394,18 @@ def main():
     options.directory.mkdir(parents=True, exist_ok=True)
     figures = {name: measure(options.binaries, options.directory, name) for name in options.rows}
     if options.write:
-        options.write.write_text(json.dumps(figures, indent=2) + "\n")
+        lines = [f'    "{name}": {json.dumps(row)}' for name, row in figures.items()]
+        rows = ",\n".join(lines)
+        options.write.write_text(f'{{\n  "versions": {json.dumps(versions())},\n  "rows": {{\n{rows}\n  }}\n}}\n')
     if options.check:
-        faults = check(figures, json.loads(options.check.read_text()))
+        known = json.loads(options.check.read_text())
+        if known["versions"] != versions():
+            print(f"not compared: {options.check.name} has counts of {known['versions']}, and here are {versions()}")
+            return
+        faults = check(figures, known["rows"])
         if faults:
-            raise Failure(f"more than {TOLERANCE:.0%} from {options.check.name}:\n  " + "\n  ".join(faults))
-        print(f"all counts are within {TOLERANCE:.0%} of {options.check.name}")
+            raise Failure(f"more than {options.check.name} has:\n  " + "\n  ".join(faults))
+        print(f"no count is more than {TOLERANCE:.0%} above {options.check.name}")
 
 
 try:
