@@ -548,8 +548,8 @@ if Context.environment["TIDEMARK_OPTIMIZED_ENGINE"] == "1" {
   }
 }
 
-// Continuous integration compiles the product as release builds do, without checks of exclusive access at run time. Tests
-// on a developer's machine run with them.
+// Continuous integration compiles the product as release builds do, without checks of exclusive access at run time.
+// Tests on a developer's machine run with them.
 if Context.environment["TIDEMARK_UNCHECKED_EXCLUSIVITY"] == "1" {
   for target in package.targets where [.regular, .executable].contains(target.type) && target.path == nil {
     target.swiftSettings = (target.swiftSettings ?? []) + [.unsafeFlags(["-enforce-exclusivity=unchecked"])]

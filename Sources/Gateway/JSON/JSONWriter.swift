@@ -143,8 +143,8 @@ extension OutputRawSpan {
     return found | escapedBytes(bytes.loadUnaligned(fromByteOffset: bytes.count - 8, as: UInt64.self)) == 0
   }
 
-  /// Return non-zero where a byte of `word` must be escaped: a byte is below n where subtracting n borrows into its high
-  /// bit, and equal to n where XOR with n leaves less than one.
+  /// Return non-zero where a byte of `word` must be escaped. A byte is below n where subtracting n borrows into its
+  /// high bit, and equal to n where XOR with n leaves less than one.
   @inline(__always)
   private static func escapedBytes(_ word: UInt64) -> UInt64 {
     bytesBelow(0x20, word) | bytesBelow(1, word ^ repeated(0x22)) | bytesBelow(1, word ^ repeated(0x5C))
