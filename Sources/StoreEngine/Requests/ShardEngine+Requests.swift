@@ -130,6 +130,13 @@ extension ShardEngine {
     guard !request.header.flags.contains(.thread) || request.kind.traits.contains(.thread) else {
       throw .badFlags(request.header.flags.rawValue)
     }
+    guard request.kind.isCommand || request.lane.unwrittenBytes <= configuration.unwrittenReplyBytesMax else {
+      return .refused(
+        .busy,
+        retryAfterMilliseconds: 100,
+        "the connection has \(request.lane.unwrittenBytes >> 20) MiB of replies that were not read"
+      )
+    }
     let onAbsent: AbsentChannelAction
     switch request.kind {
     case .patchChannelType: return try settings.patchChannelType(&request)

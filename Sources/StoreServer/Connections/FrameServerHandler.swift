@@ -60,6 +60,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   /// Frame length limit before authentication: enough for a hello and a proof.
   private static let handshakeFrameLengthMax: UInt32 = 4_096
   private var unanswered = 0
+  /// Size of replies, delivered together, that are always counted until they are written.
+  private static let uncountedBytesMax = 256 << 10
   private let backlog = ConnectionBacklog()
   private let backups: BackupServer
   /// Whether the connection has TLS.
@@ -403,8 +405,8 @@ final class FrameServerHandler: ChannelInboundHandler {
     unanswered -= count
     let byteCount = buffer.readableBytes
     guard let context, !isClosed else { return backlog.wrote(byteCount) }
-    guard backlog.subscriptions > 0 else {
-      // Unwritten bytes limit events only, and a promise costs an allocation.
+    guard backlog.subscriptions > 0 || byteCount > Self.uncountedBytesMax || !context.channel.isWritable else {
+      // A promise costs an allocation. Without events, few bytes to a gateway that reads need not be counted.
       backlog.wrote(byteCount)
       return context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
     }
