@@ -10,8 +10,8 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
   private var node: StoreNode<Delegate>?
   private var context: ChannelHandlerContext?
   private let decoder: FrameDecoder
-  /// Start of an incomplete frame. Never longer than the frame limit and one read.
-  private var partial = ByteBuffer()
+  /// Never longer than the frame limit.
+  private var cut = CutFrame()
 
   init(node: StoreNode<Delegate>, lengthLimit: UInt32 = FrameHeader.lengthLimitDefault) {
     self.node = node
@@ -53,39 +53,31 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
     guard let node else { return }
     let incoming = unwrapInboundIn(data)
     node.bytesReceived(incoming.readableBytes)
-    // Work on a local buffer, which calls back from the node cannot touch.
-    if partial.readableBytes == 0 {
-      guard let used = deliver(incoming.readableBytesSpan, to: node) else { return }
-      if used < incoming.readableBytes {
-        partial.clear()
-        partial.writeRaw(incoming.readableBytesSpan.extracting(used..<incoming.readableBytes))
+    let read = incoming.readableBytesSpan
+    do throws(WireError) {
+      var offset = 0
+      if !cut.isEmpty {
+        guard let (frame, used) = try cut.complete(with: read, decoder) else { return }
+        guard try deliver(frame.readableBytesSpan, to: node) != nil else { return }
+        offset = used
       }
-    } else {
-      var bytes = ByteBuffer()
-      swap(&bytes, &partial)
-      bytes.writeImmutableBuffer(incoming)
-      guard let used = deliver(bytes.readableBytesSpan, to: node) else { return }
-      bytes.moveReaderIndex(forwardBy: used)
-      bytes.discardReadBytes()
-      partial = bytes
+      guard let used = try deliver(read.extracting(offset..<read.byteCount), to: node) else { return }
+      cut.keep(read.extracting((offset + used)..<read.byteCount))
+    } catch {
+      node.connectionFailed(.malformed(error))
     }
   }
 
   /// Deliver the complete frames in `bytes`.
   ///
   /// - Returns: the number of bytes consumed, or nil if the connection was dropped.
-  private func deliver(_ bytes: RawSpan, to node: StoreNode<Delegate>) -> Int? {
+  private func deliver(_ bytes: RawSpan, to node: StoreNode<Delegate>) throws(WireError) -> Int? {
     var offset = 0
-    do throws(WireError) {
-      while case .frame(let header, let payloadCount) = try decoder.next(bytes, at: offset) {
-        let start = offset + FrameHeader.byteCount
-        offset = start + payloadCount
-        node.frameReceived(header, bytes.extracting(start..<offset))
-        if self.node == nil { return nil }
-      }
-    } catch {
-      node.connectionFailed(.malformed(error))
-      return nil
+    while case .frame(let header, let payloadCount) = try decoder.next(bytes, at: offset) {
+      let start = offset + FrameHeader.byteCount
+      offset = start + payloadCount
+      node.frameReceived(header, bytes.extracting(start..<offset))
+      if self.node == nil { return nil }
     }
     return offset
   }

@@ -4,7 +4,7 @@ import ReceiptWire
 import TestSupport
 import Testing
 
-/// The frame decoder on a stream delivered whole, byte by byte, and in random pieces.
+/// The frame decoder, with frames that are cut, on a stream delivered whole, byte by byte, and in random pieces.
 struct DecoderTests {
   static let stream = Vectors.frames.flatMap { [UInt8](hex: $0.hex) }
 
@@ -91,19 +91,34 @@ struct DecoderTests {
 
   private func feed(_ pieces: [[UInt8]]) throws -> [Frame] {
     var frames: [Frame] = []
-    var bytes: [UInt8] = []
+    var cut = CutFrame()
     let decoder = FrameDecoder()
     for piece in pieces {
-      bytes += piece
-      var offset = 0
-      while case .frame(let header, let count) = try decoder.next(bytes.span.bytes, at: offset) {
-        let start = offset + FrameHeader.byteCount
-        frames.append(Frame(header: header, payload: Array(bytes[start..<(start + count)])))
-        offset = start + count
+      var used = 0
+      if !cut.isEmpty {
+        guard let completed = try cut.complete(with: piece.span.bytes, decoder) else { continue }
+        let whole = Array(completed.frame.readableBytesView)
+        let before = frames.count
+        let end = try append(whole, decoder, to: &frames)
+        #expect(end == whole.count && frames.count == before + 1)
+        used = completed.used
       }
-      bytes.removeFirst(offset)
+      let rest = Array(piece[used...])
+      let end = try append(rest, decoder, to: &frames)
+      cut.keep(rest.span.bytes.extracting(end..<rest.count))
     }
-    #expect(bytes.isEmpty)
+    #expect(cut.isEmpty)
     return frames
+  }
+
+  /// Append the whole frames at the start of `bytes`; return their total length.
+  private func append(_ bytes: [UInt8], _ decoder: FrameDecoder, to frames: inout [Frame]) throws -> Int {
+    var offset = 0
+    while case .frame(let header, let count) = try decoder.next(bytes.span.bytes, at: offset) {
+      let start = offset + FrameHeader.byteCount
+      offset = start + count
+      frames.append(Frame(header: header, payload: Array(bytes[start..<offset])))
+    }
+    return offset
   }
 }

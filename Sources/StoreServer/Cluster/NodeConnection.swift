@@ -44,7 +44,7 @@ final class NodeConnection: ChannelInboundHandler {
   private let opened: EventLoopPromise<Void>
   private var state: State
   private var context: ChannelHandlerContext?
-  private var received = ByteBuffer()
+  private var cut = CutFrame()
   private var correlation: UInt32 = 0
   private var timer: Scheduled<Void>?
 
@@ -150,24 +150,36 @@ final class NodeConnection: ChannelInboundHandler {
   }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    // A local buffer, which the receivers of frames cannot touch.
-    var bytes = ByteBuffer()
-    swap(&bytes, &received)
-    bytes.writeImmutableBuffer(unwrapInboundIn(data))
+    let incoming = unwrapInboundIn(data)
+    let read = incoming.readableBytesSpan
     let decoder = FrameDecoder(lengthLimit: FrameHeader.lengthLimitDefault)
-    var offset = 0
     do throws(WireError) {
-      while case .frame(let header, let count) = try decoder.next(bytes.readableBytesSpan, at: offset) {
-        let start = offset + FrameHeader.byteCount
-        try frameReceived(header, bytes.readableBytesSpan.extracting(start..<(start + count)), context)
-        offset = start + count
+      var offset = 0
+      if !cut.isEmpty {
+        guard let (frame, used) = try cut.complete(with: read, decoder) else { return }
+        _ = try receive(frame.readableBytesSpan, decoder, context)
+        offset = used
       }
+      offset += try receive(read.extracting(offset..<read.byteCount), decoder, context)
+      cut.keep(read.extracting(offset..<read.byteCount))
     } catch {
       close("\(error)")
     }
-    bytes.moveReaderIndex(forwardBy: offset)
-    bytes.discardReadBytes()
-    received = bytes
+  }
+
+  /// Handle the whole frames at the start of `bytes`; return their total length.
+  private func receive(
+    _ bytes: RawSpan,
+    _ decoder: FrameDecoder,
+    _ context: ChannelHandlerContext
+  ) throws(WireError) -> Int {
+    var offset = 0
+    while case .frame(let header, let count) = try decoder.next(bytes, at: offset) {
+      let start = offset + FrameHeader.byteCount
+      offset = start + count
+      try frameReceived(header, bytes.extracting(start..<offset), context)
+    }
+    return offset
   }
 
   private func frameReceived(

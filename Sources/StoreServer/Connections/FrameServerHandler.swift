@@ -46,8 +46,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let counters: ConnectionCounters
   private var logger: Logger
   private var decoder: FrameDecoder
-  /// The start of a frame whose rest has not been read.
-  private(set) var partial = ByteBuffer()
+  private(set) var cut = CutFrame()
   /// Refusals of this read's requests, which are written together at its end.
   private var refusals = ByteBuffer()
   /// Whether the frames of a read are being handled, and whether another read came meanwhile.
@@ -149,22 +148,15 @@ final class FrameServerHandler: ChannelInboundHandler {
     let incoming = unwrapInboundIn(data)
     routes.beginTurn()
     do throws(WireError) {
-      if partial.readableBytes == 0 {
-        let consumed = try receive(incoming.readableBytesSpan)
-        guard !isClosed, consumed < incoming.readableBytes else { return }
-        partial.writeRaw(incoming.readableBytesSpan.extracting(consumed..<incoming.readableBytes))
-      } else {
-        // A local buffer: a write that fails may end the connection while it is read.
-        var bytes = ByteBuffer()
-        swap(&bytes, &partial)
-        bytes.writeImmutableBuffer(incoming)
-        let consumed = try receive(bytes.readableBytesSpan)
-        guard !isClosed, consumed < bytes.readableBytes else { return }
-        bytes.moveReaderIndex(forwardBy: consumed)
-        // Otherwise the buffer keeps all bytes since the last read that ended with a frame.
-        bytes.discardReadBytes()
-        partial = bytes
+      let read = incoming.readableBytesSpan
+      var offset = 0
+      if !cut.isEmpty {
+        guard let (frame, used) = try cut.complete(with: read, decoder) else { return }
+        _ = try receive(frame.readableBytesSpan)
+        offset = used
       }
+      offset += try receive(read.extracting(offset..<read.byteCount))
+      if !isClosed { cut.keep(read.extracting(offset..<read.byteCount)) }
     } catch {
       // Apply and answer the frames before the error; the end of this read will find no routes.
       routes.endTurn()
@@ -460,7 +452,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func close() {
     state = .closed(registration)
-    partial = ByteBuffer()
+    cut = CutFrame()
     refusals = ByteBuffer()
     backup?.close()
     backup = nil

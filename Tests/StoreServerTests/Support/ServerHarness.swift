@@ -246,7 +246,7 @@ final class EmbeddedGateway {
   var hasHandler: Bool { handler != nil }
 
   /// Bytes that the connection's handler has allocated for a partial frame.
-  var partialFrameCapacity: Int { handler?.partial.capacity ?? 0 }
+  var partialFrameCapacity: Int { handler?.cut.capacity ?? 0 }
 
   /// Perform the handshake.
   func open(secret: String? = nil) {
