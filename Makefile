@@ -134,7 +134,8 @@ test-release: release test-deps test-build ## Test the release programs, whose c
 	@$(RUN_TESTS) --filter '$(RELEASE_TESTS)'
 
 # The targets with raw memory (docs/contribute/unsafe.md): sessions of HTTP/2 and TLS, frames, pending requests, rows.
-SANITIZED_TESTS := HTTP2SessionTests,TLSSessionTests,ReceiptWireTests,ReceiptModelTests,StoreClientTests,GatewayTests
+SANITIZED_TESTS := HTTP2SessionTests,TLSSessionTests,ReceiptWireTests,ReceiptModelTests,StoreClientTests,$\
+  StoreEngineTests,StoreRocksDBTests,StoreServerTests,GatewayTests
 test-sanitize: deps ## Test what uses raw memory under the address sanitizer (builds under .build/address)
 	@ASAN_OPTIONS=detect_leaks=0 $(MAKE) --no-print-directory BUILD=$(BUILD)/address \
 	  BUILD_FLAGS='--sanitize=address --disable-index-store' test-target TARGET=$(SANITIZED_TESTS)
