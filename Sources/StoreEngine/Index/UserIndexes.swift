@@ -10,7 +10,9 @@ final class UserIndexes: ShardPart {
   struct Inbox {
     let source: ShardID
     /// Changes that are not in the index yet, in rising order.
-    var changes: Deque<Outbox.QueuedChange> = []
+    private(set) var changes: Deque<Outbox.QueuedChange> = []
+    /// Number of these. All inboxes are asked for it after each load, and asking the list counts a reference.
+    private(set) var count = 0
     /// The index that is being loaded for the first change.
     var loading: ChannelReference?
     /// Number of leading changes whose indexes were looked up by ``UserIndexes/readAhead(_:_:)``.
@@ -20,14 +22,22 @@ final class UserIndexes: ShardPart {
     /// Changes up to here are in the index, durably.
     var durable: UInt64
 
+    mutating func append(_ change: Outbox.QueuedChange) {
+      changes.append(change)
+      count += 1
+    }
+
     mutating func removeFirst() {
       changes.removeFirst()
+      count -= 1
       readAhead = max(0, readAhead - 1)
     }
   }
 
   /// In the order of each shard's first delivery.
   private var inboxes: [Inbox] = []
+  /// Number of changes in all inboxes.
+  private var queuedCount = 0
   /// Users without an index on storage, for whom none was created since.
   private var absent: Set<[UInt8]> = []
   /// When to retry indexes that could not be read, in the loop's elapsed time.
@@ -38,7 +48,7 @@ final class UserIndexes: ShardPart {
   private var inOpenBatch: [(source: ShardID, through: UInt64)] = []
   private var inClosedBatch: [(source: ShardID, through: UInt64)] = []
 
-  var isEmpty: Bool { inboxes.allSatisfy(\.changes.isEmpty) }
+  var isEmpty: Bool { queuedCount == 0 }
 
   private func record(_ source: ShardID, through number: UInt64) { inOpenBatch.append((source, number)) }
 
@@ -80,8 +90,9 @@ final class UserIndexes: ShardPart {
       return
     }
     for queued in delivery.changes where queued.number > inboxes[position].accepted {
-      guard inboxes[position].changes.count < 2 * shard.configuration.changesInFlightMax else { break }
-      inboxes[position].changes.append(queued)
+      guard inboxes[position].count < 2 * shard.configuration.changesInFlightMax else { break }
+      inboxes[position].append(queued)
+      queuedCount += 1
       inboxes[position].accepted = queued.number
     }
     applyChanges()
@@ -96,9 +107,10 @@ final class UserIndexes: ShardPart {
 
   /// Apply the changes whose users' indexes are in memory, in order, and load the indexes that are needed next.
   func applyChanges() {
+    guard !isEmpty else { return absent.removeAll() }
     var scanBudget = Self.scanMax
     var effects: [Effect] = []
-    for position in inboxes.indices where !inboxes[position].changes.isEmpty {
+    for position in inboxes.indices where inboxes[position].count > 0 {
       if let reference = inboxes[position].loading {
         guard !shard.loads.isInFlight(reference) else {
           // Nothing can be applied; this is asked after each load.
@@ -110,6 +122,7 @@ final class UserIndexes: ShardPart {
       var through: UInt64?
       while shard.loop.budget.changes > 0, let next = inboxes[position].changes.first, apply(next.change, &effects) {
         inboxes[position].removeFirst()
+        queuedCount -= 1
         through = next.number
         shard.loop.budget.useChanges(1)
       }
@@ -168,7 +181,7 @@ final class UserIndexes: ShardPart {
       inboxes[position].loading = load(first.change.user)
       inboxes[position].readAhead = max(1, inboxes[position].readAhead)
     }
-    let end = min(inboxes[position].changes.count, loadsMax)
+    let end = min(inboxes[position].count, loadsMax)
     while inboxes[position].readAhead < end, scanBudget > 0, shard.loads.countForChanges < loadsMax {
       scanBudget -= 1
       _ = load(inboxes[position].changes[inboxes[position].readAhead].change.user)
