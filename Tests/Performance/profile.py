@@ -4,9 +4,9 @@ usage: profile.py BINARIES DIRECTORY [--rows NAME...] [--check FILE | --write FI
 
 Gateway and store run under valgrind's callgrind, for each row anew. A row sends the same requests in each run, over one
 connection and in batches: a batch is one write, and the next one follows its last answer. So commits and batches of
-frames are the same in each run. The store writes pages some seconds behind its answers: a row waits until it has
-written those of the preparation, and its work ends before the next ones are due. DIRECTORY gets ROW.PROGRAM.callgrind
-files.
+frames are the same in each run. The store writes users' indexes and pages some seconds behind its answers: a row waits
+until it has written those of the preparation, and its work ends before the next pages are due. DIRECTORY gets
+ROW.PROGRAM.callgrind files.
 
 An allocation is a call of malloc, calloc, realloc or posix_memalign.
 
@@ -122,6 +122,19 @@ class Services:
             time.sleep(0.2)
         log = (self.directory / f"{name}.log").read_text(errors="replace")
         raise Failure(f"tidemark-{name} is not ready after {START_SECONDS} s:\n{log[-2000:]}")
+
+    def wait_until_indexed(self):
+        """Waits until no change of a user's index of channels is pending."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        url = f"http://127.0.0.1:{self.ports['store-admin']}/metrics"
+        name = "tidemark_store_membership_changes_pending"
+        while time.monotonic() < deadline:
+            with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as answer:
+                values = re.findall(rf"^{name}\S* (\S+)$", answer.read().decode(), re.MULTILINE)
+            if values and all(float(value) == 0 for value in values):
+                return
+            time.sleep(0.5)
+        raise Failure(f"{name} is not 0 after {ANSWER_SECONDS} s")
 
     def counts(self, row):
         """Returns the instructions and allocations of each program since the last call, and keeps their profiles as
@@ -335,6 +348,7 @@ def measure(binaries, profiles, name):
                 services.start()
                 row = ROWS[name](services)
                 row.prepare()
+                services.wait_until_indexed()
                 time.sleep(PAGES_WRITTEN_SECONDS)
                 services.counts("start")
                 begin = time.monotonic()
