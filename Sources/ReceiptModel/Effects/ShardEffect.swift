@@ -45,13 +45,43 @@ package enum ShardEffect: Hashable, Sendable {
 extension ShardEffect {
   // MARK: Traits
 
+  /// The yes-or-no properties of an effect.
+  package struct Traits: FlagSet {
+    package let rawValue: UInt8
+
+    @inlinable @inline(__always) package init(rawValue: UInt8) { self.rawValue = rawValue }
+
+    /// The effect may be an event for the viewers of channels, or for a user.
+    package static let hasEvent = Traits(rawValue: 1)
+    /// The effect may be a record of the feed (R21).
+    package static let isInFeed = Traits(rawValue: 2)
+    /// What storage has of the effect is valid only under conditions, such as its order.
+    package static let hasConditions = Traits(rawValue: 4)
+    /// At recovery the effect concerns other parts of the shard than the state that it is assigned to.
+    package static let hasRecovery = Traits(rawValue: 8)
+  }
+
+  /// The traits say which parts of the model and the engine handle the effect. Each of these has a `default` case, with
+  /// an assertion that the effect does not have its trait.
+  package var traits: Traits {
+    switch self {
+    case .channelTypeAssigned: .hasEvent
+    case .userAssigned, .userErased: .hasEvent.union(.isInFeed).union(.hasConditions)
+    case .userSettled, .tokenRevoked, .membershipsReceived: .hasConditions
+    case .membershipQueued, .membershipsConfirmed: .hasConditions.union(.hasRecovery)
+    case .sessionAssigned, .consumer: .hasRecovery
+    case .typeSettled, .countersAssigned, .webhookNoted, .idsWidened, .indexEpochAssigned, .timerAssigned,
+      .timerRemoved, .pushJob:
+      Traits()
+    }
+  }
+
   /// The ids that the effect stores; nil: none.
   var ids: StoredIDs? {
     switch self {
     case .userAssigned(_, let settings): StoredIDs(user: settings.user)
     case .membershipQueued(_, let change): StoredIDs(user: change.user, channel: change.membership.cid)
-    case .channelTypeAssigned, .typeSettled, .userSettled, .userErased, .countersAssigned,
-      .webhookNoted,
+    case .channelTypeAssigned, .typeSettled, .userSettled, .userErased, .countersAssigned, .webhookNoted,
       .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned,
       .consumer, .timerAssigned, .timerRemoved, .pushJob:
       nil

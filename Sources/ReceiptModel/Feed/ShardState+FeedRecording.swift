@@ -189,9 +189,8 @@ extension ShardState {
       var record = FeedRecord(.userErased, at: time)
       record.text = user
       return record
-    case .channelTypeAssigned, .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked,
-      .sessionAssigned, .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived,
-      .indexEpochAssigned, .consumer, .timerAssigned, .timerRemoved, .pushJob:
+    default:
+      assert(!effect.traits.contains(.isInFeed))
       return nil
     }
   }

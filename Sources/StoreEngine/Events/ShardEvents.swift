@@ -109,10 +109,7 @@ final class ShardEvents: ShardPart {
       guard Int(number) < shard.state.settings.count, !shard.state.settings.isNameless(number) else { return }
       recordUserEvent(shard.state.settings[number].user, .tokensRevoked(before: time))
     // Nothing that a client sees.
-    case .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
-      .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned, .consumer,
-      .timerAssigned, .timerRemoved, .pushJob:
-      break
+    default: assert(!effect.traits.contains(.hasEvent))
     }
   }
 

@@ -61,13 +61,12 @@ extension ShardEngine {
     case .sessionAssigned(let record): sessions.assign(record)
     case .membershipQueued(let number, let change): outgoing.recoverQueued(number, change)
     case .membershipsConfirmed(let target, let number): outgoing.recoverConfirmed(by: target, through: number)
-    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned, .timerAssigned,
-      .timerRemoved, .pushJob:
-      assignRecovered(effect)
     case .consumer(let change):
       assignRecovered(effect)
       if case .deletionHeld(let deletion) = change { deletions.recordHold(deletion.channel) }
+    default:
+      assert(!effect.traits.contains(.hasRecovery))
+      assignRecovered(effect)
     }
   }
 
@@ -91,22 +90,26 @@ extension ShardEngine {
   /// Throw where assigning the effect would trap: users must appear in the order of their numbers, revocations in that
   /// of their versions, and membership changes must be valid.
   func checkOrder(_ effect: ShardEffect, _ location: @autoclosure () -> String) throws(StorageError) {
-    let (isInOrder, fault) =
-      switch effect {
-      case .userAssigned(let number, let settings):
-        (isNextOrSame(number, settings.user), "users' settings are out of order")
-      case .userErased(let number, _, _, _): (number <= state.settings.count, "users' settings are out of order")
-      case .userSettled(let number, _): (Int(number) < state.settings.count, "users' settings are out of order")
-      case .tokenRevoked(let revocation):
-        (revocation.version > state.revokedTokens.version, "token revocations are out of order")
-      case .membershipQueued(let number, let change): (outgoing.isValid(number, change), "an invalid membership change")
-      case .membershipsConfirmed(let other, let number), .membershipsReceived(let other, let number):
-        (outgoing.isValid(number, of: other), "an invalid membership change")
-      case .channelTypeAssigned, .typeSettled, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
-        .indexEpochAssigned, .consumer, .timerAssigned, .timerRemoved, .pushJob:
-        (true, "")
-      }
-    guard isInOrder else { throw .corrupt("\(location()): \(fault)") }
+    guard let fault = fault(of: effect) else { return }
+    throw .corrupt("\(location()): \(fault)")
+  }
+
+  /// Return why assigning the effect would trap; nil if it would not.
+  private func fault(of effect: ShardEffect) -> String? {
+    let (userFault, changeFault) = ("users' settings are out of order", "an invalid membership change")
+    switch effect {
+    case .userAssigned(let number, let settings): return isNextOrSame(number, settings.user) ? nil : userFault
+    case .userErased(let number, _, _, _): return number <= state.settings.count ? nil : userFault
+    case .userSettled(let number, _): return Int(number) < state.settings.count ? nil : userFault
+    case .tokenRevoked(let revocation):
+      return revocation.version > state.revokedTokens.version ? nil : "token revocations are out of order"
+    case .membershipQueued(let number, let change): return outgoing.isValid(number, change) ? nil : changeFault
+    case .membershipsConfirmed(let other, let number), .membershipsReceived(let other, let number):
+      return outgoing.isValid(number, of: other) ? nil : changeFault
+    default:
+      assert(!effect.traits.contains(.hasConditions))
+      return nil
+    }
   }
 
   /// Return whether a number is the named user's, or the next one of a new user.

@@ -55,6 +55,41 @@ struct EffectTests {
     }
   }
 
+  /// An effect of each kind on the shard.
+  private static let shardEffects: [(ShardEffect, ShardEffect.Traits)] = {
+    let membership = Membership(cid: "team:x", channel: Self.channel, row: nil, isMember: false, joinedAt: .none)
+    let timer = MessageTimer(channel: Self.channel, message: SequenceNumber(1), dueAt: .none, after: 1, .expiry)
+    return [
+      (.channelTypeAssigned(ChannelTypeRecord(name: "team")), .hasEvent),
+      (.typeSettled(name: "team", version: 1), []),
+      (.userAssigned(0, UserSettings(user: "alice")), [.hasEvent, .isInFeed, .hasConditions]),
+      (.userSettled(0, version: 1), .hasConditions),
+      (.userErased(0, version: 1, hash: 2, at: .none), [.hasEvent, .isInFeed, .hasConditions]),
+      (.countersAssigned(nextChannel: Self.channel, time: .none), []),
+      (.webhookNoted(1, until: .none), []),
+      (.tokenRevoked(TokenRevocation(id: "t", until: .none, version: 1)), .hasConditions),
+      (.sessionAssigned(SessionRecord(session: SessionID(high: 1, low: 2))), .hasRecovery),
+      (.idsWidened, []),
+      (.membershipQueued(1, MembershipChange(user: "alice", membership)), [.hasConditions, .hasRecovery]),
+      (.membershipsConfirmed(by: ShardID(0), through: 1), [.hasConditions, .hasRecovery]),
+      (.membershipsReceived(from: ShardID(0), through: 1), .hasConditions),
+      (.indexEpochAssigned(1), []),
+      (.consumer(.removed(name: "audit")), .hasRecovery),
+      (.timerAssigned(1, timer), []),
+      (.timerRemoved(1), []),
+      (.pushJob(.removed(1)), []),
+    ]
+  }()
+
+  @Test("the traits of an effect on the shard say which parts handle it", arguments: shardEffects)
+  func shardEffectTraitsNameTheirParts(effect: ShardEffect, traits: ShardEffect.Traits) {
+    #expect(effect.traits == traits)
+    // The feed asserts that it handles all effects with its trait.
+    let state = ShardState(id: ShardID(0))
+    let record = state.feedRecord(of: effect, shardCount: 1)
+    #expect(record == nil || traits.contains(.isInFeed))
+  }
+
   @Test("an effect takes five words: large payloads are indirect")
   func effectTakesFiveWords() {
     #expect(MemoryLayout<Effect>.size <= 33)
