@@ -17,6 +17,8 @@ struct CommitState {
   private var spaceChecks = SpaceCheckPace()
   private var writes = UnsyncedWrites()
   private var loggedSincePresync = 0
+  /// Empty write batches that no commit uses, at most one for each commit that was in flight at the same time.
+  private var idleBatches: [RocksDBWriteBatch] = []
 
   /// Begin a commit of so many bytes.
   mutating func begin(_ byteCount: Int, at now: NIODeadline) -> Start {
@@ -40,6 +42,12 @@ struct CommitState {
     loggedSincePresync = 0
     return true
   }
+
+  /// Return an empty write batch for one commit. Commits of event loops overlap, so each has a batch of its own.
+  mutating func takeBatch() -> RocksDBWriteBatch { idleBatches.popLast() ?? RocksDBWriteBatch() }
+
+  /// Take back an empty write batch of a commit that has ended.
+  mutating func giveBack(_ batch: RocksDBWriteBatch) { idleBatches.append(batch) }
 
   /// Return whether writes need a sync. Call it before the sync, which covers all writes that have ended.
   mutating func takeSyncDue() -> Bool { writes.takeDue() }

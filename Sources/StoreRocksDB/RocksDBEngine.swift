@@ -14,7 +14,8 @@ package import StoreEngine
 /// pages that allow it.
 ///
 /// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and they never change between `init` and
-/// `close`. The owner calls `close` when no other call is in flight.
+/// `close`. A write batch is one commit's at a time (``CommitState/takeBatch()``). The owner calls `close` when no
+/// other call is in flight.
 package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// Identity of the directory, fixed at its creation.
   package struct Identity: Hashable, Sendable {
@@ -188,8 +189,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   private func write(_ commit: LoopCommit) throws(StorageError) {
     try begin(commit)
     let (log, pages) = (log, pages)
-    let batch = rocksdb_writebatch_create()
-    defer { rocksdb_writebatch_destroy(batch) }
+    let reused = commits.withLockedValue { $0.takeBatch() }
+    defer { giveBack(reused) }
+    let batch = reused.pointer
     for item in commit.batches {
       put(batch, log, StorageKey.log(item.shard, item.index), item.bytes)
     }
@@ -227,6 +229,13 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       put(batch, meta, StorageKey.position(position.group), position.cursor.stored())
     }
     try write(batch, logBytes: commit.logBytes)
+  }
+
+  /// Keep a commit's write batch for a later commit, unless it is large. Clear it, whether or not the commit succeeded.
+  private func giveBack(_ batch: RocksDBWriteBatch) {
+    guard batch.byteCount <= RocksDBWriteBatch.keptBytesMax else { return }
+    batch.clear()
+    commits.withLockedValue { $0.giveBack(batch) }
   }
 
   /// Throw if an earlier write has failed, or if the disk has too little space; see ``SpaceCheckPace``.

@@ -86,6 +86,26 @@ final class RocksDBReadOptions {
   deinit { rocksdb_readoptions_destroy(pointer) }
 }
 
+/// A write batch of commits. Clearing it keeps its memory.
+final class RocksDBWriteBatch {
+  /// Size up to which a batch is used again: that of a commit with a slice of pages, and more than that of most logs.
+  static let keptBytesMax = 1 << 20
+
+  let pointer: OpaquePointer
+
+  init() { pointer = rocksdb_writebatch_create() }
+
+  deinit { rocksdb_writebatch_destroy(pointer) }
+
+  var byteCount: Int {
+    var count = 0
+    _ = rocksdb_writebatch_data(pointer, &count)
+    return count
+  }
+
+  func clear() { rocksdb_writebatch_clear(pointer) }
+}
+
 /// An open database. It is closed when it and all its column families have been released.
 final class RocksDBDatabase {
   let pointer: OpaquePointer

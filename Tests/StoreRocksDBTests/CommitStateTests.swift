@@ -28,4 +28,15 @@ import Testing
     #expect(starts == [.needsSpaceCheck, .ready, .failed])
     #expect(state.hasFailed)
   }
+
+  @Test("a commit uses the write batch of one that has ended, but not that of one in flight")
+  func commitsUseBatchesOfEndedCommits() {
+    var state = CommitState()
+    let (first, second) = (state.takeBatch(), state.takeBatch())
+    state.giveBack(first)
+    let (third, fourth) = (state.takeBatch(), state.takeBatch())
+    #expect(third === first)
+    #expect(second !== first)
+    #expect(fourth !== first && fourth !== second)
+  }
 }
