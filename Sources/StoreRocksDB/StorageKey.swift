@@ -18,13 +18,16 @@ internal import StoreEngine
 /// RocksDB's manifest also contains keys, as the first and last of each table, even after their deletion. So no key
 /// contains a user's id (R16); readers of a channel verify that it is the requested one.
 struct StorageKey {
-  private var bytes: [UInt8] = []
+  /// The bytes of a key of fixed size, in place: every read and write builds one, and would allocate it.
+  private var short = InlineArray<24, UInt8>(repeating: 0)
+  private var shortCount = 0
+  /// All bytes of a key with a channel's cid, or of one that was read; empty for others.
+  private var long: [UInt8] = []
 
-  /// Reserve room for a whole key, so that it is allocated once: every read and write builds one.
-  private init(byteCount: Int) { bytes.reserveCapacity(byteCount) }
+  private init() {}
 
   /// A key that was read.
-  init(_ key: ByteBuffer) { bytes = Array(key.readableBytesView) }
+  init(_ key: ByteBuffer) { long = Array(key.readableBytesView) }
 
   /// The first byte of a key of the pages' family.
   private enum Kind {
@@ -36,13 +39,11 @@ struct StorageKey {
   private static let prefixByteCount = 3
   private static let logByteCount = 10
   private static let pageByteCount = 19
-  private static let indexEntryByteCount = 17
 
-  var count: Int { bytes.count }
+  var count: Int { long.isEmpty ? shortCount : long.count }
 
   static func log(_ shard: ShardID, _ index: LogIndex) -> StorageKey {
-    // One more byte for ``logEnd(_:)``.
-    var key = StorageKey(byteCount: logByteCount + 1)
+    var key = StorageKey()
     key.append(shard.rawValue)
     key.append(index.rawValue)
     return key
@@ -51,7 +52,7 @@ struct StorageKey {
   /// Return the upper bound after the last key of a shard's log.
   static func logEnd(_ shard: ShardID) -> StorageKey {
     var key = log(shard, LogIndex(.max))
-    key.bytes.append(0)
+    key.appendByte(0)
     return key
   }
 
@@ -73,30 +74,27 @@ struct StorageKey {
 
   /// Lower bound before the first page of a channel.
   static func pages(_ shard: ShardID, _ channel: ChannelNumber) -> StorageKey {
-    var key = StorageKey(byteCount: pageByteCount)
-    key.bytes.append(Kind.page)
+    var key = StorageKey()
+    key.appendByte(Kind.page)
     key.append(shard.rawValue)
     key.append(channel.rawValue)
     return key
   }
 
   static func directory(_ shard: ShardID, _ cid: [UInt8]) -> StorageKey {
-    var key = StorageKey(byteCount: prefixByteCount + max(cid.count, indexEntryByteCount))
-    key.bytes.append(Kind.directory)
-    key.append(shard.rawValue)
+    var key = directories(shard)
     guard IndexName.isIndex(cid) else {
-      key.bytes.append(contentsOf: cid)
+      key.lengthen(by: cid)
       return key
     }
-    key.bytes.append(0)
+    key.appendByte(0)
     for seed in [0, 1] as [UInt64] { key.append(StableHash.hash(cid.span.bytes, seed: seed)) }
     return key
   }
 
   /// Return the key of a group's position, in the default family.
   static func position(_ group: GroupID) -> StorageKey {
-    var key = StorageKey(byteCount: 7)
-    key.bytes.append(contentsOf: "group/".utf8)
+    var key = positionFirst
     key.append(group.rawValue)
     return key
   }
@@ -134,15 +132,15 @@ struct StorageKey {
   static var joiningEnd: StorageKey { text("joining0") }
 
   private static func text(_ text: String) -> StorageKey {
-    var key = StorageKey(byteCount: text.utf8.count + 1)
-    key.bytes.append(contentsOf: text.utf8)
+    var key = StorageKey()
+    for byte in text.utf8 { key.appendByte(byte) }
     return key
   }
 
   /// Lower bound before the first directory entry of a shard.
   static func directories(_ shard: ShardID) -> StorageKey {
-    var key = StorageKey(byteCount: prefixByteCount)
-    key.bytes.append(Kind.directory)
+    var key = StorageKey()
+    key.appendByte(Kind.directory)
     key.append(shard.rawValue)
     return key
   }
@@ -184,12 +182,32 @@ struct StorageKey {
   }
 
   func withBytes<Result>(_ body: ((base: UnsafePointer<CChar>, count: Int)) -> Result) -> Result {
-    bytes.withUnsafeBufferPointer { bytes in
-      bytes.withMemoryRebound(to: CChar.self) { body(($0.baseAddress!, $0.count)) }
+    guard long.isEmpty else {
+      return long.withUnsafeBufferPointer { bytes in
+        bytes.withMemoryRebound(to: CChar.self) { body(($0.baseAddress!, $0.count)) }
+      }
+    }
+    return withUnsafeBytes(of: short) { bytes in
+      body((bytes.baseAddress!.assumingMemoryBound(to: CChar.self), shortCount))
     }
   }
 
+  /// Append a byte to a key of fixed size. Traps where the key has no room.
+  private mutating func appendByte(_ byte: UInt8) {
+    short[shortCount] = byte
+    shortCount += 1
+  }
+
   private mutating func append(_ value: some FixedWidthInteger) {
-    withUnsafeBytes(of: value.bigEndian) { bytes.append(contentsOf: $0) }
+    withUnsafeBytes(of: value.bigEndian) { bytes in
+      for byte in bytes { appendByte(byte) }
+    }
+  }
+
+  /// Append a cid to the fixed part of a key.
+  private mutating func lengthen(by cid: [UInt8]) {
+    long.reserveCapacity(shortCount + cid.count)
+    for index in 0..<shortCount { long.append(short[index]) }
+    long.append(contentsOf: cid)
   }
 }
