@@ -60,6 +60,8 @@ struct ShardLog: ~Copyable {
   /// Close the open batch for the next commit.
   mutating func close(shard: ShardID, at time: Timestamp, sessions: [SessionRecord]) -> LoopCommit.Batch {
     let index = openBatchIndex
+    // The size of what precedes the effects depends on the sessions. So the effects are copied behind it, into memory
+    // of the right size, and the next batch reuses theirs.
     var bytes = ByteBuffer()
     bytes.reserveCapacity(effectBytes.readableBytes + 64)
     LogBatch.write(
