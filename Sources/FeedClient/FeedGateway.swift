@@ -58,11 +58,17 @@ package final class FeedGateway: Sendable {
       /// Epoch of the newest stream.
       package var epoch: Int64?
       /// Records that are not committed.
-      package var lag_records: Int64?
+      package var lagRecords: Int64?
       /// Time since the last committed record, or since the consumer was created, in seconds; 0 without lag.
-      package var lag_seconds: Double?
+      package var lagSeconds: Double?
       /// The stored state; only told of a single consumer.
       package var state: String?
+
+      enum CodingKeys: String, CodingKey {
+        case partition, epoch, state
+        case lagRecords = "lag_records"
+        case lagSeconds = "lag_seconds"
+      }
     }
 
     /// The consumer's name.
@@ -74,15 +80,25 @@ package final class FeedGateway: Sendable {
   /// All consumers.
   package struct Consumers: Decodable, Sendable {
     /// Nil: the feed is not limited by time.
-    package var retention_seconds: Int64?
+    package var retentionSeconds: Int64?
     /// Every consumer of the feed.
     package var consumers: [Consumer]
+
+    enum CodingKeys: String, CodingKey {
+      case retentionSeconds = "retention_seconds"
+      case consumers
+    }
   }
 
   private struct NewConsumer: Encodable {
     var from: String
     var types: [String]?
-    var channel_types: [String]?
+    var channelTypes: [String]?
+
+    enum CodingKeys: String, CodingKey {
+      case from, types
+      case channelTypes = "channel_types"
+    }
   }
 
   private struct CommitRequest: Encodable {
@@ -96,7 +112,12 @@ package final class FeedGateway: Sendable {
     var worker: String
     var partitions: Int
     var held: [String]
-    var ttl_seconds: Int
+    var ttlSeconds: Int
+
+    enum CodingKeys: String, CodingKey {
+      case worker, partitions, held
+      case ttlSeconds = "ttl_seconds"
+    }
   }
 
   private struct LeaseResponse: Decodable {
@@ -114,7 +135,7 @@ package final class FeedGateway: Sendable {
     let body = NewConsumer(
       from: start,
       types: types.isEmpty ? nil : types,
-      channel_types: channelTypes.isEmpty ? nil : channelTypes
+      channelTypes: channelTypes.isEmpty ? nil : channelTypes
     )
     _ = try await call(.put, "/v1/feed/consumers/\(name)", body)
   }
@@ -144,7 +165,7 @@ package final class FeedGateway: Sendable {
     held: [String],
     ttlSeconds: Int
   ) async throws -> [String] {
-    let body = LeaseRequest(worker: worker, partitions: partitionCount, held: held, ttl_seconds: ttlSeconds)
+    let body = LeaseRequest(worker: worker, partitions: partitionCount, held: held, ttlSeconds: ttlSeconds)
     let response: LeaseResponse = try await decode(call(.post, "/v1/feed/consumers/\(consumer)/lease", body))
     return response.partitions
   }

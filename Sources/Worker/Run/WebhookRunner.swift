@@ -79,7 +79,7 @@ final class WebhookRunner: Sendable {
   }
 
   private func prepare() async throws {
-    let retention = try await context.gateway.consumers().retention_seconds
+    let retention = try await context.gateway.consumers().retentionSeconds
     if let reason = context.task.refusal(retentionSeconds: retention) { throw GatewayError(reason) }
     let task = context.task
     try await context.gateway.createConsumer(
@@ -215,8 +215,8 @@ final class WebhookRunner: Sendable {
       let consumer = try? await context.gateway.consumers().consumers.first(where: { $0.name == context.task.name })
     else { return }
     context.metrics.set(
-      lagSeconds: consumer.partitions.compactMap(\.lag_seconds).max() ?? 0,
-      records: consumer.partitions.compactMap(\.lag_records).reduce(0, +)
+      lagSeconds: consumer.partitions.compactMap(\.lagSeconds).max() ?? 0,
+      records: consumer.partitions.compactMap(\.lagRecords).reduce(0, +)
     )
   }
 }
