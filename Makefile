@@ -22,8 +22,9 @@ DEBUG_INFO ?= -gline-tables-only
 SWIFT_DEBUG = TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) $(BUILD_FLAGS) -Xswiftc $(DEBUG_INFO)
 # Further flags of `swift build` for debug builds. Other flags compile everything anew.
 BUILD_FLAGS ?=
-# Release builds optimise across modules, because small functions of other targets read and write frames and rows. Only
-# debug builds, which the tests use, check exclusive access at run time: the checks cost a tenth of a mark.
+# Release builds optimise across modules, because small functions of other targets read and write frames and rows. They
+# do not check exclusive access at run time: the checks cost a tenth of a mark. Debug builds check it, and so does `make
+# test`. Continuous integration (.ci/run) compiles its debug builds with the flag of the releases, without the checks.
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
 DEBUG_BIN := $(BUILD)/debug
 RELEASE_BIN := $(BUILD)/release
