@@ -413,7 +413,7 @@ extension StoreClient {
     if let change = known?.receive(map, of: node.index, at: node.address) { changes.append(change) }
     if routes?.receive(map, of: node.index) == true { routesChanged() }
     if let shardCount = routes?.shardCount {
-      // No answer follows the map that is about another shard.
+      // A reply that follows the map is always about one of its shards.
       node.table.removeAbandoned { shard in
         let index = Int(shard.rawValue)
         return index < shardCount && !map.owned.contains { $0.shards.contains(index) }

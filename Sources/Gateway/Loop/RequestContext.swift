@@ -54,7 +54,7 @@ struct RequestContext {
     given.isEmpty ? _overrideLifetime(caller.user, borrowing: self) : _overrideLifetime(given, borrowing: self)
   }
 
-  /// Validate a `user_id`. A request that gives one twice needs both to be valid.
+  /// Validate a `user_id`. If a request has one in its body and one in its query, both have to be valid.
   ///
   /// - Throws: `invalid_user_id`, or `user_id_mismatch` where a user names another.
   func check(_ given: RawSpan) throws(Problem) {

@@ -5,7 +5,7 @@ struct CommitPace {
   /// Average above which commits leave the loop. A commit on a disk with a fast sync takes a tenth to a quarter of
   /// this.
   static let quickMicroseconds: Double = 1_000
-  /// Some 150 marks. A smaller group means that the loop has nothing else to do.
+  /// Size of some 150 marks. After a commit below this, the loop has nothing else to do.
   static let smallBytes = 4_096
   private var meanMicroseconds: Double = 0
 
