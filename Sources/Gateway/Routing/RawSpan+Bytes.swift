@@ -30,7 +30,8 @@ extension RawSpan {
     return withUnsafeBytes { memcmp($0.baseAddress ?? theirs, theirs, $0.count) == 0 }
   }
 
-  /// Return whether both have the same bytes.
+  /// Return whether both spans have the same bytes. In this module it takes precedence over the function of the model,
+  /// which compares ids: tokens are long enough for `memcmp`.
   func equals(_ other: RawSpan) -> Bool { other.withUnsafeBytes { equals($0) } }
 
   /// A copy of the bytes.

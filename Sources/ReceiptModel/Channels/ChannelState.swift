@@ -92,7 +92,7 @@ package struct ChannelState: ~Copyable, Sendable {
     rows.hide(row, read: read, delivered: delivered)
   }
 
-  func hasCID(_ other: RawSpan) -> Bool { cid.span.bytes.isEqual(to: other) }
+  func hasCID(_ other: RawSpan) -> Bool { cid.span.bytes.equals(other) }
 
   mutating func assignHead(created: Timestamp, ownOptions: OptionPatch) {
     self.created = created

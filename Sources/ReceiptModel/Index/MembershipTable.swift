@@ -146,7 +146,7 @@ package struct MembershipTable: ~Copyable, Sendable {
 
   /// Return the position of a channel.
   package func position(of cid: RawSpan) -> UInt32? {
-    index.find(StableHash.hash(cid)) { self.cid($0).isEqual(to: cid) }
+    index.find(StableHash.hash(cid)) { self.cid($0).equals(cid) }
   }
 
   /// Return the position of a channel.
@@ -217,7 +217,7 @@ package struct MembershipTable: ~Copyable, Sendable {
     }
     var text = membership.cid
     text.withUTF8 { name in
-      let isSame = isOccupied(position) && cid(position).isEqual(to: name.span.bytes)
+      let isSame = isOccupied(position) && cid(position).equals(name.span.bytes)
       if isSame { return }
       // Only for damaged data: two entries of one channel, or another channel in a taken position.
       if let other = self.position(of: name.span.bytes) { remove(other) }

@@ -111,7 +111,7 @@ extension ChannelState {
     }
     var found = low
     while high < rows.rowCount, joined(high) == time {
-      if users.id(rows.user(MemberOrdinal(UInt32(high)))).isEqual(to: user) { found = high + 1 }
+      if users.id(rows.user(MemberOrdinal(UInt32(high)))).equals(user) { found = high + 1 }
       high += 1
     }
     return UInt32(found)

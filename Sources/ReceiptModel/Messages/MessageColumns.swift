@@ -16,7 +16,7 @@ struct MessageIDColumn: ~Copyable, Sendable {
   @inline(__always)
   func find(_ id: RawSpan) -> SequenceNumber? {
     index.find(StableHash.hash(id)) { position in
-      bytes.span.bytes.extracting(range(Int(position))).isEqual(to: id)
+      bytes.span.bytes.extracting(range(Int(position))).equals(id)
     }
     .map { SequenceNumber($0 + 1) }
   }

@@ -131,7 +131,7 @@ extension ShardState {
     let flags = self[slot].messages.flags(known)
     guard flags.contains(.silent) == message.isSilent, flags.askedForAcknowledgement == message.requestsAcknowledgement,
       flags.contains(.keepsSenderPosition) != message.movesPosition,
-      self[slot].users.id(self[slot].messages.sender(known)).isEqual(to: message.sender)
+      self[slot].users.id(self[slot].messages.sender(known)).equals(message.sender)
     else { throw .messageConflict }
   }
 

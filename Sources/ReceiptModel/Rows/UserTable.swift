@@ -75,7 +75,7 @@ struct UserTable: ~Copyable, Sendable {
   }
 
   private func matches(_ position: UInt32, _ other: RawSpan) -> Bool {
-    bytes.span.bytes.extracting(range(Int(position))).isEqual(to: other)
+    bytes.span.bytes.extracting(range(Int(position))).equals(other)
   }
 
   // MARK: Erasing (R16)

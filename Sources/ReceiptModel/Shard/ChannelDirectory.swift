@@ -65,7 +65,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
   /// Return the slot of a user's channel index, if loaded.
   func index(of user: RawSpan) -> ChannelSlot? {
     indexes.find(StableHash.hash(user)) { slot in
-      channels[Int(slot)].withIndexOwner { $0.isEqual(to: user) }
+      channels[Int(slot)].withIndexOwner { $0.equals(user) }
     }
     .map { ChannelSlot($0) }
   }

@@ -109,7 +109,7 @@ extension ChannelState {
     while index > 0, joined(index - 1) == time {
       index -= 1
       let row = MemberOrdinal(UInt32(index))
-      if users.id(rows.user(row)).isEqual(to: user) { return index }
+      if users.id(rows.user(row)).equals(user) { return index }
     }
     return end
   }

@@ -105,7 +105,7 @@ func heapBytes<Element>(_ array: [Element]) -> Int {
 
 extension RawSpan {
   /// Return whether both spans have the same bytes.
-  package func isEqual(to other: RawSpan) -> Bool {
+  package func equals(_ other: RawSpan) -> Bool {
     guard byteCount == other.byteCount else { return false }
     var offset = 0
     while offset + 8 <= byteCount {

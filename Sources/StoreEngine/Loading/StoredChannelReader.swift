@@ -85,7 +85,7 @@ struct StoredChannelReader {
       switch scan.kind {
       case .head:
         let found = try scan.head
-        isNamed = found.channel == number && found.cid.isEqual(to: entry.cid.span.bytes)
+        isNamed = found.channel == number && found.cid.equals(entry.cid.span.bytes)
       case .messageCounts: (head.newest, head.counts) = try scan.messageCounts
       case .segmentFlags:
         let flags = try scan.segmentFlags
@@ -141,7 +141,7 @@ struct StoredChannelReader {
       rows += 1
       let row = try scan.row
       guard row.channel == number else { throw .badValue(.effect) }
-      guard row.user.isEqual(to: entry.user.span.bytes) else { continue }
+      guard row.user.equals(entry.user.span.bytes) else { continue }
       if row.hasLeft {
         wasTheirs = wasTheirs || row.row == entry.row
       } else {
@@ -207,7 +207,7 @@ struct StoredChannelReader {
         sequence = message.sequence
         guard peek.counts(message) else { continue }
         countable += 1
-        guard sequence > row.floor, !message.sender.isEqual(to: peek.entry.user.span.bytes) else { continue }
+        guard sequence > row.floor, !message.sender.equals(peek.entry.user.span.bytes) else { continue }
         wanted.messages += 1
         if try message.mentions(row.number, joined: row.joined) { wanted.mentions += 1 }
       }
@@ -264,14 +264,14 @@ struct StoredChannelReader {
       case .row:
         let row = try scan.row
         guard row.channel == number else { throw .badValue(.effect) }
-        guard !row.hasLeft, row.user.isEqual(to: entry.user.span.bytes) else { continue }
+        guard !row.hasLeft, row.user.equals(entry.user.span.bytes) else { continue }
         thread.row = Row(row, inThread: true)
       case .message:
         guard let row = thread.row else { continue }
         let message = try scan.message
         guard message.channel == number else { throw .badValue(.effect) }
         guard message.sequence > row.floor, message.flags.isCountable else { continue }
-        if message.sender.isEqual(to: entry.user.span.bytes) { continue }
+        if message.sender.equals(entry.user.span.bytes) { continue }
         thread.hasUnread = true
         if try message.mentions(row.number, joined: row.joined) { thread.mentions += 1 }
       default: break

@@ -50,7 +50,7 @@ final class WaitingRequests: ShardPart {
   /// Return whether a request about this channel is postponed.
   func hasPostponed(of cid: RawSpan) -> Bool {
     guard postponedHashes[StableHash.hash(cid)] != nil else { return false }
-    return postponed.contains { cid.isEqual(to: $0.cid.span.bytes) }
+    return postponed.contains { cid.equals($0.cid.span.bytes) }
   }
 
   // MARK: Bounds

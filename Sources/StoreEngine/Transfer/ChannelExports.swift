@@ -52,7 +52,7 @@ final class ChannelExports: ShardPart {
     let cid = try reader.string()
     let fields = try ExportChannelRequest(&reader)
     guard fields.snapshot > 0 else { return nil }
-    guard let snapshot = snapshots[fields.snapshot], snapshot.cid.span.bytes.isEqual(to: cid),
+    guard let snapshot = snapshots[fields.snapshot], snapshot.cid.span.bytes.equals(cid),
       let part = Int(exactly: fields.part), part < snapshot.parts.count
     else { return .refused(.outcomeUnknown, "the export of this channel is no longer kept; begin it again") }
     snapshots[fields.snapshot]?.readAt = shard.loop.elapsedMilliseconds

@@ -32,4 +32,4 @@ extension Identifier {
   }
 }
 
-func areEqual(_ a: [UInt8], _ b: [UInt8]) -> Bool { a.span.bytes.isEqual(to: b.span.bytes) }
+func areEqual(_ a: [UInt8], _ b: [UInt8]) -> Bool { a.span.bytes.equals(b.span.bytes) }
