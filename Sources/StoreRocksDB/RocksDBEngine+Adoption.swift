@@ -28,7 +28,7 @@ extension RocksDBEngine {
   ///   - batches: stored in the same step.
   package func adopt(
     store: SessionID,
-    _ positions: [GroupPosition],
+    _ positions: [GroupCursor],
     with batches: [LoopCommit.Batch] = []
   ) throws(StorageError) {
     try write(isSynced: true) { batch in

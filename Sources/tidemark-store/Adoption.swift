@@ -56,13 +56,13 @@ enum Adoption {
     guard cluster.groupCount <= engine.identity.shardCount else {
       throw SettingsError("groups", "has to be at most \(engine.identity.shardCount), the directory's number of shards")
     }
-    var positions: [GroupPosition] = []
+    var positions: [GroupCursor] = []
     for number in 0..<cluster.groupCount {
       let group = GroupID(UInt8(number))
       let hash = StableHash.hash(Array("\(data.high) \(data.low)".utf8).span.bytes, seed: UInt64(number))
       let adoption = GroupAdoption(group: group, by: cluster.settings.node, data: RecordHash(hash))
       try await begin(adoption, cluster)
-      positions.append(GroupPosition(group: group, cursor: adoption.cursor))
+      positions.append(GroupCursor(group: group, cursor: adoption.cursor))
     }
     do throws(StorageError) {
       try engine.adopt(store: cluster.store, positions)

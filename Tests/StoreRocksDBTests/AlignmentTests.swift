@@ -21,7 +21,7 @@ struct AlignmentTests {
     #expect(harness.faults == [])
     let node = SessionID(high: 1, low: 2)
     let store = SessionID(high: 3, low: 4)
-    let position = GroupPosition(group: GroupID(0), cursor: LogCursor.start)
+    let position = GroupCursor(group: GroupID(0), cursor: LogCursor.start)
     try harness.engine.adopt(store: node, [position])
     #expect(try harness.engine.isOfCluster)
     #expect(try harness.engine.makeSingleStore(store) == ShardAlignment.Report(changes: 0, settings: 1))

@@ -31,7 +31,7 @@ struct RocksDBEngineTests {
     let batches = LogCursor(after: claim).record(.batches, epoch: OwnerEpoch(1), payload: [1])
     for record in [claim, batches] {
       var commit = LoopCommit()
-      commit.position = GroupPosition(group: GroupID(3), cursor: LogCursor(after: record))
+      commit.position = GroupCursor(group: GroupID(3), cursor: LogCursor(after: record))
       try engine.commit(commit)
       #expect(try engine.position(of: GroupID(3)) == LogCursor(after: record))
     }

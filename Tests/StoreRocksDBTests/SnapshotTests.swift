@@ -42,7 +42,7 @@ import Testing
       let bytes = ByteBuffer(bytes: Array(repeating: value, count: 3_000))
       commit.pages.append(.init(key: page, cid: Array("a:\(shard)".utf8), bytes: bytes))
     }
-    commit.position = GroupPosition(group: group.group, cursor: cursor(position))
+    commit.position = GroupCursor(group: group.group, cursor: cursor(position))
     try engine.commit(commit)
   }
 

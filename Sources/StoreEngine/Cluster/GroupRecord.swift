@@ -120,7 +120,7 @@ package struct LogCursor: Hashable, Sendable {
 }
 
 /// How far a storage has a group's log.
-package struct GroupPosition: Hashable, Sendable {
+package struct GroupCursor: Hashable, Sendable {
   package let group: GroupID
   package let cursor: LogCursor
 

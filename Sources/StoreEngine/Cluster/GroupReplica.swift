@@ -424,7 +424,7 @@ package final class GroupReplica {
     if hasNext, loop.isFollowing { loop.purgeFollowed() }
   }
 
-  private var storedPosition: GroupPosition { GroupPosition(group: group, cursor: loopCursor) }
+  private var storedPosition: GroupCursor { GroupCursor(group: group, cursor: loopCursor) }
 
   private func store(_ commit: LoopCommit, _ kind: Write.Kind) {
     writes.append(Write(kind: kind, cursor: commit.position?.cursor))

@@ -274,7 +274,7 @@ package struct LoopCommit: Sendable {
   package var logTrims: [LogTrim] = []
   package var stepTrims: [StepTrim] = []
   /// How far this commit and the ones before it have the log of a cluster's group; nil leaves that as it is.
-  package var position: GroupPosition?
+  package var position: GroupCursor?
 
   package init() {}
 
