@@ -18,7 +18,7 @@ struct GroupEvents: Sendable {
   /// A follower waits for this record key; nil: commands wait because too few members have one.
   var keyAwaited: @Sendable (LoopHost, RecordKeyNumber?) -> Void
   /// This node is not a member of the host's group, but keeps its data until a member has it.
-  var kept: @Sendable (LoopHost) -> Void
+  var dataKept: @Sendable (LoopHost) -> Void
   /// This node is not a member of the host's group, and has removed its data. The loop is stopped.
   var removed: @Sendable (LoopHost) -> Void
   /// The cluster has a level that this node does not support.
@@ -125,7 +125,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       // Its data does not count. It learns here which member has it, or can take the group over.
       if !replica.isOwner, !hasKeptData {
         hasKeptData = true
-        events.kept(host)
+        events.dataKept(host)
       }
       replica.report(MemberReport(position: .zero))
     } else {

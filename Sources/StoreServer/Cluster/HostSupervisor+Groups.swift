@@ -23,7 +23,7 @@ extension HostSupervisor {
           metadata: ["group": "\(position)"]
         )
       },
-      kept: { [logger] _ in
+      dataKept: { [logger] _ in
         logger.warning(
           """
           This node is not a member of a group, and keeps the group's data until a member has it (tidemark cluster add \

@@ -56,7 +56,7 @@ import Testing
             deposed: { _ in },
             failed: { _, _ in },
             keyAwaited: { _, _ in },
-            kept: { _ in },
+            dataKept: { _ in },
             removed: { _ in },
             levelUnsupported: { _ in },
             joining: { _ in },
