@@ -23,7 +23,7 @@ extension Ownership {
     }
 
     /// What a candidate waits for before it claims.
-    enum Turn: Sendable {
+    enum ClaimTrigger: Sendable {
       /// A silence of the owner.
       case silence
       /// Nothing: the owner has released the group to this node.
@@ -39,7 +39,7 @@ extension Ownership {
     var intake: Intake
     /// Start of the silence: the last new record, or the last failed probe.
     var quietSince: BootTime
-    var turn = Turn.silence
+    var claimTrigger = ClaimTrigger.silence
     /// End of the log by the last probe. The watch has to reach it before the next one.
     var expected: RecordPosition
 
@@ -245,7 +245,7 @@ extension Ownership {
       following.applied = LogCursor(after: record)
       following.isVerified = true
       following.quietSince = now
-      following.turn = record.kind == .release(to: node) ? .released : .silence
+      following.claimTrigger = record.kind == .release(to: node) ? .released : .silence
       actions.append(.apply(record))
     }
     return true
@@ -262,7 +262,7 @@ extension Ownership {
     guard !isLeaving, case .watching = following.intake, let rank = currentSet?.members.firstIndex(of: node),
       following.owner.epoch == following.applied.epoch
     else { return .never }
-    switch following.turn {
+    switch following.claimTrigger {
     case .released where !isLastChoice: return following.quietSince
     case .released, .silence:
       let candidatesAhead = isLastChoice ? rank + (currentSet?.members.count ?? 0) : rank
