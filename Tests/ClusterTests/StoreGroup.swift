@@ -415,6 +415,6 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   func peek(_ request: StorageReadRequest) { simulation.oracle.failed(id, "an unexpected peek") }
   func deliver(_ deliveries: [MembershipDelivery]) { simulation.oracle.failed(id, "unexpected deliveries") }
   func confirm(_ confirmations: [MembershipConfirmation]) {}
-  func report(_ error: StorageError) { simulation.oracle.failed(id, "\(error)") }
+  func reportError(_ error: StorageError) { simulation.oracle.failed(id, "\(error)") }
   func loopHalted(_ error: StorageError) { simulation.oracle.failed(id, "the loop halted: \(error)") }
 }

@@ -150,7 +150,7 @@ final class SimulatedLoop: StoreLoopDriver {
 
   func purge() { simulation.faults.append("an unrequested purge") }
 
-  func report(_ error: StorageError) {
+  func reportError(_ error: StorageError) {
     if case .failed = error { return }
     simulation.faults.append("\(error)")
   }

@@ -92,7 +92,7 @@ final class ErasureHarness: StoreLoopDriver {
     asked.append { [self] in loop.peeked(request, request.perform(on: engine)) }
   }
 
-  func report(_ error: StorageError) { faults.append("\(error)") }
+  func reportError(_ error: StorageError) { faults.append("\(error)") }
   func loopHalted(_ error: StorageError) { faults.append("halted: \(error)") }
 
   // MARK: Requests

@@ -159,6 +159,6 @@ package final class SynchronousStore: StoreLoopDriver {
   package func confirm(_ confirmations: [MembershipConfirmation]) { self.confirmations += confirmations }
   package func purge() { wantsPurge = true }
   package func sliceLater() { wantsSlice = true }
-  package func report(_ error: StorageError) { preconditionFailure("\(error)") }
+  package func reportError(_ error: StorageError) { preconditionFailure("\(error)") }
   package func loopHalted(_ error: StorageError) { preconditionFailure("\(error)") }
 }

@@ -211,7 +211,7 @@ final class ShardFeed: ShardPart {
       runs.append(FeedRun(asked: request.number, blocks: blocks))
       if runs.count > Self.runsMax { runs.removeFirst() }
     } catch {
-      shard.loop.driver.report(error)
+      shard.loop.driver.reportError(error)
       for request in waiting {
         shard.refuse(request, RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the feed cannot be read"))
       }
@@ -291,7 +291,7 @@ final class ShardFeed: ShardPart {
       guard extent.first > first else { return }
       first = extent.first
       firstTime = extent.firstTime
-    case .failure(let error): shard.loop.driver.report(error)
+    case .failure(let error): shard.loop.driver.reportError(error)
     }
   }
 

@@ -186,7 +186,7 @@ final class ShardIndexRebuild: ShardPart {
         if !shard.loads.isInFlight(reference) { shard.loads.load(reference, isBackground: true) }
       }
     } catch {
-      shard.loop.driver.report(error)
+      shard.loop.driver.reportError(error)
       if case .failed = error { retryLater(number) } else { finishRebuilding(number) }
     }
   }

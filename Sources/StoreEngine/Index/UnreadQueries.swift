@@ -229,7 +229,7 @@ final class UnreadQueries: ShardPart {
     }
     switch result.outcome {
     case .counts where result.index > shard.log.closed:
-      shard.loop.driver.report(
+      shard.loop.driver.reportError(
         .corrupt(
           "shard \(shard.state.id.rawValue), channel \(result.channel.rawValue): "
             + "a page of log index \(result.index.rawValue), which is not written yet"
@@ -241,7 +241,7 @@ final class UnreadQueries: ShardPart {
     case .notAMember: request.results[open.index] = .refused(.notAMember)
     case .unknown: request.whole.append(open)
     case .failed(let error):
-      shard.loop.driver.report(error)
+      shard.loop.driver.reportError(error)
       request.results[open.index] = .refused(.unavailable)
     }
   }

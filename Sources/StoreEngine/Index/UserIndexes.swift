@@ -224,7 +224,7 @@ final class UserIndexes: ShardPart {
     // The log's tail of this index can no longer be applied, and must not hold the log.
     if let number = shard.tail.number(of: name) ?? number { shard.tail.remove(number, cid: name) }
     absent.insert(name)
-    shard.loop.driver.report(
+    shard.loop.driver.reportError(
       .corrupt(
         "shard \(shard.state.id.rawValue): a user's index is unreadable and was recreated empty; "
           + "run tidemark rebuild-index"

@@ -172,7 +172,7 @@ final class ChannelLoads: ShardPart {
         shard.tail.postpone(number)
         tailRetryAt = shard.loop.elapsedMilliseconds + shard.configuration.tailRetryMilliseconds
       }
-      shard.loop.driver.report(error)
+      shard.loop.driver.reportError(error)
       for item in waiting { refuseUnreadable(item) }
       for waiter in waiters { resume(waiter, isReadable: false) }
       if load.isForChanges {
@@ -199,7 +199,7 @@ final class ChannelLoads: ShardPart {
       for request in waiting { shard.resume(request, .named(cid.map { .named($0) } ?? .notFound)) }
       if !waiters.isEmpty { shard.timers.nameRead(number, cid) }
     } catch {
-      shard.loop.driver.report(error)
+      shard.loop.driver.reportError(error)
       for request in waiting { refuseUnreadable(request) }
       if !waiters.isEmpty { shard.timers.unreadable(number) }
     }

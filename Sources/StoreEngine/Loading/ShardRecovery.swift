@@ -51,6 +51,6 @@ package final class ShardRecovery: StoreLoopDriver {
   package func confirm(_ confirmations: [MembershipConfirmation]) {}
   package func peek(_ request: StorageReadRequest) {}
   package func sliceLater() {}
-  package func report(_ error: StorageError) {}
+  package func reportError(_ error: StorageError) {}
   package func loopHalted(_ error: StorageError) {}
 }

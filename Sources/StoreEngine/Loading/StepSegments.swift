@@ -161,7 +161,7 @@ final class StepSegments: ShardPart {
         let contents = try contents(request, result)
         for (key, bytes) in contents { segments.add(key.rowPage, key.segment, bytes) }
       } catch {
-        shard.loop.driver.report(error)
+        shard.loop.driver.reportError(error)
         return shard.refuse(
           waiting,
           RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the steps cannot be read")
@@ -248,7 +248,7 @@ final class StepSegments: ShardPart {
       contents = try self.contents(request, result, known: known)
     } catch {
       // The segments stay as they are: they may be damaged. The trim is not retried before the next start.
-      shard.loop.driver.report(error)
+      shard.loop.driver.reportError(error)
       return
     }
     trimsInFlight.remove(key)

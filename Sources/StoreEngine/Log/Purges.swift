@@ -100,7 +100,7 @@ final class StoragePurgeQueue: LoopPart {
     var isDone = true
     if case .failure(let error) = result {
       isDone = false
-      loop.driver.report(error)
+      loop.driver.reportError(error)
     }
     for shard in current { shard.purges.ended(isDone: isDone) }
     current.removeAll(keepingCapacity: true)

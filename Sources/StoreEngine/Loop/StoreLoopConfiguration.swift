@@ -138,7 +138,7 @@ package protocol StoreLoopDriver: AnyObject {
   /// in a test performs each request when the loop does, and the loop's budget decides when that is.
   func noteDecision(_ decision: SchedulingDecision)
   /// Report that something on storage cannot be read. The loop keeps running.
-  func report(_ error: StorageError)
+  func reportError(_ error: StorageError)
   /// Handle a failed commit. The loop has dropped everything and takes no more requests: close the connections and make
   /// a new loop from storage.
   func loopHalted(_ error: StorageError)

@@ -298,7 +298,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       switch result {
       case .success: host.groupHost?.events.removed(host)
       case .failure(let error):
-        host.events.reported(error)
+        host.events.errorReported(error)
         host.groupHost?.afterPause(.seconds(5)) { $0.purgeRemoved() }
       }
     }
@@ -351,7 +351,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       switch result {
       case .success: host.groupHost?.replica?.storagePurged()
       case .failure(let error):
-        host.events.reported(error)
+        host.events.errorReported(error)
         host.groupHost?.afterPause(.seconds(5)) { $0.purgeStorage() }
       }
     }

@@ -189,7 +189,7 @@ final class HostSupervisor: Sendable {
     }
     let events = LoopHost.HostEvents(
       halted: { [weak self] error in self?.halted(error, generation: generation) },
-      reported: { [logger] error in
+      errorReported: { [logger] error in
         logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
       }
     )

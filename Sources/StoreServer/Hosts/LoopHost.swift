@@ -43,7 +43,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Callbacks of a host to its runtime, on the host's event loop.
   struct HostEvents: Sendable {
     var halted: @Sendable (StorageError) -> Void
-    var reported: @Sendable (StorageError) -> Void
+    var errorReported: @Sendable (StorageError) -> Void
   }
 
   /// Create a host; call on `eventLoop`.
@@ -357,7 +357,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
         try erasures?.record(request.user, at: clock.now().milliseconds)
         return nil
       } catch {
-        events.reported(.failed("the erasure ledger: \(error)"))
+        events.errorReported(.failed("the erasure ledger: \(error)"))
         return "\(error)"
       }
     } then: { host, fault in
@@ -417,7 +417,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   func sliceLater() { pollNotifier?.notify() }
 
-  func report(_ error: StorageError) { events.reported(error) }
+  func reportError(_ error: StorageError) { events.errorReported(error) }
 
   func loopHalted(_ error: StorageError) { events.halted(error) }
 }

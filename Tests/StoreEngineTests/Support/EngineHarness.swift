@@ -83,7 +83,7 @@ final class EngineHarness: StoreLoopDriver {
   var keepsErasureLedger: Bool { erasures != nil }
   func recordErasure(_ request: ErasureRequest) { erasures?.append(request) }
   func purge() { purges += 1 }
-  func report(_ error: StorageError) { reports.append(error) }
+  func reportError(_ error: StorageError) { reports.append(error) }
   func loopHalted(_ error: StorageError) { halts.append(error) }
 
   // MARK: Steps of a test

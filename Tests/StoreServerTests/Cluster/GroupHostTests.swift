@@ -68,7 +68,7 @@ import Testing
         erasures: nil,
         clock: StoreClock(limits: .init(), logger: logger),
         directory: DataDirectoryMonitor(source: storage, logger: logger),
-        events: LoopHost.HostEvents(halted: { _ in }, reported: { _ in })
+        events: LoopHost.HostEvents(halted: { _ in }, errorReported: { _ in })
       )
     }
 

@@ -113,7 +113,7 @@ final class ServerHarness {
       directory: directory,
       events: LoopHost.HostEvents(
         halted: { [failures] error in failures.halts.withLock { $0.append(error) } },
-        reported: { _ in }
+        errorReported: { _ in }
       )
     )
   }
