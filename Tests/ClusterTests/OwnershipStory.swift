@@ -117,8 +117,8 @@ struct OwnershipStory: CustomTestStringConvertible {
     case .promote(let epoch): "promote to epoch \(epoch.rawValue)"
     case .yield: "yield"
     case .removeData: "remove data"
-    case .halt(.deposed): "halt, deposed"
-    case .halt(.released(let to)): "halt, released to \(to.rawValue)"
+    case .stepDown(.deposed): "step down, deposed"
+    case .stepDown(.released(let to)): "step down, released to \(to.rawValue)"
     case .trim(let trim): "trim before \(trim.before.rawValue)"
     }
   }

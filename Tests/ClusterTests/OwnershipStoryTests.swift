@@ -260,7 +260,7 @@ struct OwnershipStoryTests {
       [
         .init(9_000, input: .lease, "answers nothing"),
         .init(9_000, .timerFired, "send 5 alive as attempt 2"),
-        .init(9_010, S.fenced(2, by: S.owner(2, epoch: 3)), "halt, deposed"),
+        .init(9_010, S.fenced(2, by: S.owner(2, epoch: 3)), "step down, deposed"),
         .init(9_020, .recordsFollowed(S.records(after: S.end, [(.alive, 1)])), "-"),
         .init(9_030, .loopReset(S.claimed), "read 4"),
       ]
@@ -268,14 +268,14 @@ struct OwnershipStoryTests {
     S(
       "a claim in the watch deposes an owner",
       S.owning,
-      [.init(2_100, .recordsFollowed(S.records(after: S.end, [(.claim(by: NodeID(3)), 3)])), "halt, deposed")]
+      [.init(2_100, .recordsFollowed(S.records(after: S.end, [(.claim(by: NodeID(3)), 3)])), "step down, deposed")]
     ),
     S(
       "a claim that a probe has seen deposes an owner",
       S.owning,
       [
         .init(2_100, S.probe(owner: S.owner(1, epoch: 2), last: 4), "-"),
-        .init(2_200, S.probe(owner: S.owner(3, epoch: 3), last: 5), "halt, deposed"),
+        .init(2_200, S.probe(owner: S.owner(3, epoch: 3), last: 5), "step down, deposed"),
       ]
     ),
     S(
@@ -373,7 +373,7 @@ struct OwnershipStoryTests {
         .init(22_500, input: .lease, "answers nothing"),
         .init(22_550, S.committed(2), "committed 5, yield, send 6 release to 3 as attempt 3"),
         .init(22_950, .timerFired, "send 6 release to 3 as attempt 4"),
-        .init(22_960, S.committed(4), "committed 6, halt, released to 3"),
+        .init(22_960, S.committed(4), "committed 6, step down, released to 3"),
         .init(22_970, .loopReset(S.released), "read 6"),
       ]
     ),
@@ -399,7 +399,7 @@ struct OwnershipStoryTests {
         .init(2_300, S.synced(3, 4), "-"),
         .init(2_400, .leaveRequested, "yield, send 5 release to 3 as attempt 2"),
         .init(2_400, input: .lease, "answers nothing"),
-        .init(2_500, S.committed(2), "committed 5, halt, released to 3"),
+        .init(2_500, S.committed(2), "committed 5, step down, released to 3"),
       ]
     ),
     S(
@@ -469,7 +469,7 @@ struct OwnershipStoryTests {
         ),
         // An older answer.
         .init(2_450, S.probe(owner: S.owner(1, epoch: 2), last: 4, set: ([1, 2, 3], 6)), "-"),
-        .init(2_500, S.committed(2), "committed 5, halt, released to 3"),
+        .init(2_500, S.committed(2), "committed 5, step down, released to 3"),
         .init(2_510, .loopReset(S.claimed), "read 4"),
         // It may have the only copy until another node has claimed the group.
         .init(2_600, S.probe(owner: S.owner(1, epoch: 2), last: 5, set: ([2, 3], 7)), "-"),
@@ -498,7 +498,7 @@ struct OwnershipStoryTests {
         .init(2_100, S.synced(3, 3), "-"),
         .init(2_110, S.synced(3, 4), "-"),
         .init(2_120, .leaveRequested, "yield, send 5 release to 3 as attempt 2"),
-        .init(2_130, S.fenced(2, by: S.owner(2, epoch: 3)), "halt, deposed"),
+        .init(2_130, S.fenced(2, by: S.owner(2, epoch: 3)), "step down, deposed"),
       ]
     ),
     S(
@@ -591,7 +591,7 @@ struct OwnershipStoryTests {
         .init(2_100, S.probe(owner: S.owner(1, epoch: 2), last: 4, level: 3), "level 3 unsupported"),
         .init(2_510, .timerFired, "send 5 alive as attempt 2"),
         .init(2_520, S.committed(2), "committed 5"),
-        .init(2_600, S.probe(owner: S.owner(3, epoch: 3), last: 6, level: 3), "halt, deposed"),
+        .init(2_600, S.probe(owner: S.owner(3, epoch: 3), last: 6, level: 3), "step down, deposed"),
         .init(2_610, .loopReset(S.end), "read 3"),
         .init(2_620, .recordsRead([newer(after: S.end)], from: RecordPosition(4), reachesEnd: true), "-"),
         .init(2_620, input: .deadline, "never"),

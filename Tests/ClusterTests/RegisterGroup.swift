@@ -141,8 +141,8 @@ final class RegisterGroup: SimulatedGroup {
       isOwner = true
       simulation.tally.promotions += 1
     case .yield: isOwner = false
-    case .halt(let reason):
-      halt(reason)
+    case .stepDown(let reason):
+      stepDown(reason)
     case .trim(let trim): process.link.trim(trim)
     case .removeData:
       isRemoved = true
@@ -234,7 +234,7 @@ final class RegisterGroup: SimulatedGroup {
     simulation.oracle.applied(id, by: node, record.position)
   }
 
-  private func halt(_ reason: Ownership.HaltReason) {
+  private func stepDown(_ reason: Ownership.StepDownReason) {
     switch reason {
     case .deposed: simulation.tally.depositions += 1
     case .released: simulation.tally.releases += 1

@@ -53,12 +53,12 @@ package final class GroupReplica {
   private enum State {
     /// Follows, or claims. Becomes owning with the claim.
     case following
-    /// Becomes releasing for a move, and halted when another node has claimed.
+    /// Becomes releasing for a move, and stepped down when another node has claimed.
     case owning
-    /// Accepts and answers no requests. Becomes halted with the release.
+    /// Accepts and answers no requests. Becomes stepped down with the release.
     case releasing
     /// The loop is stopped. Becomes following with a new loop.
-    case halted
+    case steppedDown
     /// The loop is stopped, because the shared log does not fit it or the node is not a member. Final.
     case ended
   }
@@ -149,14 +149,14 @@ package final class GroupReplica {
   package var ownedEpoch: OwnerEpoch? {
     switch state {
     case .owning: loopCursor.epoch
-    case .following, .releasing, .halted, .ended: nil
+    case .following, .releasing, .steppedDown, .ended: nil
     }
   }
 
   private var servesRequests: Bool {
     switch state {
     case .owning, .releasing: true
-    case .following, .halted, .ended: false
+    case .following, .steppedDown, .ended: false
     }
   }
 
@@ -240,7 +240,7 @@ package final class GroupReplica {
   private func requestCommit() {
     switch state {
     case .owning: break
-    case .following, .releasing, .halted, .ended: return
+    case .following, .releasing, .steppedDown, .ended: return
     }
     makeKeyIfDue()
     guard ownership.acceptsCommit, let record = nextRecord() else { return }
@@ -400,7 +400,7 @@ package final class GroupReplica {
       purges.trimmed()
       purgeWrites = writes.count
       continuePurge()
-    case .releasing, .halted, .ended: break
+    case .releasing, .steppedDown, .ended: break
     }
   }
 
@@ -460,7 +460,7 @@ package final class GroupReplica {
     case .yield:
       state = .releasing
       keys.yielded()
-    case .halt: halt()
+    case .stepDown: stepDown()
     case .trim(let trim): driver.sharedLog.trim(trim)
     case .removeData:
       end()
@@ -569,10 +569,10 @@ package final class GroupReplica {
     store(commit, .position)
   }
 
-  // MARK: Halting
+  // MARK: Stepping down
 
-  private func halt() {
-    state = .halted
+  private func stepDown() {
+    state = .steppedDown
     ownCommit = .none
     keys.yielded()
     purges = GroupPurges()
@@ -581,7 +581,7 @@ package final class GroupReplica {
   }
 
   private func restartIfPossible() {
-    guard case .halted = state, writes.isEmpty else { return }
+    guard case .steppedDown = state, writes.isEmpty else { return }
     driver.restart()
   }
 

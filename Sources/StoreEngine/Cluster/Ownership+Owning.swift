@@ -75,7 +75,7 @@ extension Ownership {
       return end.owner.epoch > owning.owner.epoch ? depose(owning.applied) : handOverIfDue(owning, at: now)
     case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .logUnresponsive:
       return []
-    case .loopReset: preconditionFailure("an owner's loop was reset without a halt")
+    case .loopReset: preconditionFailure("an owner's loop was reset before it stepped down")
     }
   }
 
@@ -166,7 +166,7 @@ extension Ownership {
   /// Another node owns the group. An undecided record is dropped: if it is in the log after all, it is read there.
   private mutating func depose(_ applied: LogCursor) -> [Action] {
     state = .deposed(applied)
-    return [.halt(.deposed)]
+    return [.stepDown(.deposed)]
   }
 
   // MARK: Moves
@@ -227,7 +227,7 @@ extension Ownership {
       switch outcome {
       case .committed:
         state = .deposed(LogCursor(after: releasing.release.record))
-        return [.committed(releasing.release.record), .halt(.released(to: releasing.to))]
+        return [.committed(releasing.release.record), .stepDown(.released(to: releasing.to))]
       case .fenced: return depose(releasing.applied)
       case .unclear:
         releasing.release.unclear(attempt, at: now, limits)

@@ -44,7 +44,7 @@ package struct Ownership: Sendable {
     /// Whether this node refuses commands. Then it releases the group to a member that follows, and claims after all
     /// other members.
     case refusalChanged(Bool)
-    /// The loop has dropped its memory: the answer to ``Action/halt(_:)``. It continues after this record, the last
+    /// The loop has dropped its memory: the answer to ``Action/stepDown(_:)``. It continues after this record, the last
     /// one in local storage.
     case loopReset(LogCursor)
   }
@@ -76,7 +76,7 @@ package struct Ownership: Sendable {
     case yield
     /// Stop the loop: answer and acknowledge nothing more, drop what is not committed. Then report
     /// ``Event/loopReset``.
-    case halt(HaltReason)
+    case stepDown(StepDownReason)
     /// Call ``GroupLog/trim(_:)``.
     case trim(GroupTrim)
     /// The node is not a member, and a member has the data: stop the loop, and remove what storage has of the group
@@ -116,7 +116,7 @@ package struct Ownership: Sendable {
   }
 
   /// Why a node no longer owns a group.
-  package enum HaltReason: Hashable, Sendable {
+  package enum StepDownReason: Hashable, Sendable {
     /// Another node has claimed it.
     case deposed
     /// Its release is in the log.
@@ -291,7 +291,7 @@ package struct Ownership: Sendable {
       .probeAnswered, .logUnresponsive, .answered, .memberReported, .leaveRequested, .refusalChanged:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []
-    case .commitRequested: preconditionFailure("a halted loop requested a commit")
+    case .commitRequested: preconditionFailure("a loop that had stepped down requested a commit")
     }
   }
 

@@ -34,7 +34,7 @@ struct GroupEvents: Sendable {
 }
 
 /// A host's part in a cluster: makes its loop follow a group's shared log, or own it. When the node loses the group,
-/// the host halts, and a new one is made from storage.
+/// the host stops, and a new one is made from storage.
 ///
 /// `@unchecked Sendable`: everything but the immutable properties is used on the host's event loop only. The host owns
 /// this; callbacks that may come later refer to the host.
