@@ -141,7 +141,7 @@ package final class StoreServer: Sendable {
 
   /// Hand groups over, drain gateways, wait for work in progress, and close the storage.
   package func stop() async {
-    await supervisor.leave()
+    await supervisor.handOverGroups()
     try? await listener.withLockedValue { $0 }?.close()
     await supervisor.stopReloads()
     for channel in registry.channels {

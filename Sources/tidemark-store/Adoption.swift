@@ -117,7 +117,7 @@ enum Adoption {
 
   /// Make the directory of a node a single store's, unless it is one already. It gets an identity of its own, so that
   /// it cannot be a node's again.
-  static func leave(_ settings: StoreSettings, _ logger: Logger) throws(SettingsError) {
+  static func leaveCluster(_ settings: StoreSettings, _ logger: Logger) throws(SettingsError) {
     guard RocksDBEngine.hasStore(settings.directory) else { return }
     let store = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
     let report: ShardAlignment.Report

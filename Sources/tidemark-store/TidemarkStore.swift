@@ -280,7 +280,7 @@ struct TidemarkStore: AsyncParsableCommand {
     }
     settings.log(logger)
     if let cluster = settings.cluster, cluster.adopts { try await Adoption.run(settings, cluster, logger) }
-    if settings.leavesCluster { try Adoption.leave(settings, logger) }
+    if settings.leavesCluster { try Adoption.leaveCluster(settings, logger) }
     let storage = try Self.open(settings, logger)
     let erasures = try Self.ledger(settings)
     settings.server.erasures = erasures

@@ -569,7 +569,7 @@ final class ClusterSimulation {
 
   private func leave(_ node: SimulatedNode) {
     guard let process = node.process else { return }
-    node.run { process.leave() }
+    node.run { process.handOver() }
     time.schedule(after: random.milliseconds(0...1_500)) { [self] in
       if node.process === process { crash(node) }
     }

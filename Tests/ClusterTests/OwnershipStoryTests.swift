@@ -397,7 +397,7 @@ struct OwnershipStoryTests {
         .init(2_100, S.synced(2, 4), "-"),
         .init(2_200, S.synced(3, 3), "-"),
         .init(2_300, S.synced(3, 4), "-"),
-        .init(2_400, .leaveRequested, "yield, send 5 release to 3 as attempt 2"),
+        .init(2_400, .handOverRequested, "yield, send 5 release to 3 as attempt 2"),
         .init(2_400, input: .lease, "answers nothing"),
         .init(2_500, S.committed(2), "committed 5, step down, released to 3"),
       ]
@@ -407,7 +407,7 @@ struct OwnershipStoryTests {
       S.owning,
       [
         .init(2_100, input: .handOver, "does not wait"),
-        .init(2_100, .leaveRequested, "-"),
+        .init(2_100, .handOverRequested, "-"),
         .init(4_999, input: .handOver, "waits"),
         .init(5_000, input: .handOver, "does not wait"),
       ]
@@ -415,7 +415,7 @@ struct OwnershipStoryTests {
     S(
       "a node that leaves claims nothing",
       S.following,
-      [.init(100, .leaveRequested, "-"), .init(100, input: .deadline, "never")]
+      [.init(100, .handOverRequested, "-"), .init(100, input: .deadline, "never")]
     ),
     S(
       "a node that refuses commands claims after all others, also what is released to it",
@@ -497,7 +497,7 @@ struct OwnershipStoryTests {
       [
         .init(2_100, S.synced(3, 3), "-"),
         .init(2_110, S.synced(3, 4), "-"),
-        .init(2_120, .leaveRequested, "yield, send 5 release to 3 as attempt 2"),
+        .init(2_120, .handOverRequested, "yield, send 5 release to 3 as attempt 2"),
         .init(2_130, S.fenced(2, by: S.owner(2, epoch: 3)), "step down, deposed"),
       ]
     ),

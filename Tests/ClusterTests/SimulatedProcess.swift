@@ -23,7 +23,7 @@ final class SimulatedProcess {
   /// Time for which the timer is set. Later timers find nothing to do.
   private var timer = BootTime.never
   private(set) var isClosed = false
-  private var isLeaving = false
+  private var stopsSoon = false
   private var refusesCommands = false
 
   init(node: SimulatedNode, simulation: ClusterSimulation) {
@@ -66,9 +66,9 @@ final class SimulatedProcess {
   }
 
   /// Hand all groups over, as before a planned stop.
-  func leave() {
-    isLeaving = true
-    for group in groups { group.handle(.leaveRequested) }
+  func handOver() {
+    stopsSoon = true
+    for group in groups { group.handle(.handOverRequested) }
   }
 
   /// Refuse commands, as a node whose clock has jumped, or take them again.
@@ -142,7 +142,7 @@ final class SimulatedProcess {
     let position = group.isMember == true ? position : .zero
     let report =
       group.joiningAt.map { MemberReport(position: $0, .joining) }
-      ?? MemberReport(position: position, isLeaving || refusesCommands || !group.supportsLevel ? .leaving : .following)
+      ?? MemberReport(position: position, stopsSoon || refusesCommands || !group.supportsLevel ? .leaving : .following)
     link.report(group.id, by: node.id, group.completed(report)) { [self] reports in
       guard !isClosed, let reports else { return }
       group.reported(reports)

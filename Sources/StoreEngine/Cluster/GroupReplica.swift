@@ -173,7 +173,7 @@ package final class GroupReplica {
   /// Whether the node is a member of the group; nil: not known yet.
   package var isMember: Bool? { ownership.isMember }
 
-  /// Whether the node gives the group up for another member (``Ownership/Event/leaveRequested``).
+  /// Whether the node gives the group up for another member (``Ownership/Event/handOverRequested``).
   package var isHandingOver: Bool { ownership.isHandingOver(at: driver.bootTime) }
 
   /// Whether the node may answer queries now (C4).

@@ -115,7 +115,7 @@ extension Ownership {
       state = .following(following)
       return []
     case .memberReported(let member, let report): return memberReported(member, report, following)
-    case .answered, .leaveRequested, .refusalChanged:
+    case .answered, .handOverRequested, .refusalChanged:
       // Answers are of an ownership that has ended. The others only change when the node claims.
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a follower has no commits")
@@ -259,7 +259,7 @@ extension Ownership {
   /// Return when the node claims. A release needs no wait: its owner answers nothing since it sent the release. A node
   /// that is the last choice claims after all other members.
   func claimTime(_ following: Following) -> BootTime {
-    guard !isLeaving, case .watching = following.intake, let rank = currentSet?.members.firstIndex(of: node),
+    guard !stopsSoon, case .watching = following.intake, let rank = currentSet?.members.firstIndex(of: node),
       following.owner.epoch == following.applied.epoch
     else { return .never }
     switch following.claimTrigger {
@@ -316,7 +316,7 @@ extension Ownership {
       guard case .following(let following) = state else { return actions }
       return receive(records, following, at: now) + actions
     case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported,
-      .leaveRequested, .refusalChanged:
+      .handOverRequested, .refusalChanged:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")
     }

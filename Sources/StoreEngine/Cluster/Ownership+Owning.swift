@@ -68,7 +68,7 @@ extension Ownership {
       owning.trims.reported(report, by: member, last: owning.applied.position, limits, at: now)
       let trim = trimIfDue(&owning, at: now)
       return trim + handOverIfDue(owning, at: now)
-    case .leaveRequested, .refusalChanged: return handOverIfDue(owning, at: now)
+    case .handOverRequested, .refusalChanged: return handOverIfDue(owning, at: now)
     case .recordsFollowed(let records), .recordsRead(let records, from: _, reachesEnd: _):
       return records.contains { $0.epoch > owning.owner.epoch } ? depose(owning.applied) : []
     case .probeAnswered(let end):
@@ -184,7 +184,7 @@ extension Ownership {
   /// Return the member that has to own the group instead of this node; nil: none, or it does not follow closely.
   private func nextOwner(_ owning: Owning, at now: BootTime) -> NodeID? {
     guard let members = currentSet?.members else { return nil }
-    guard isLeaving || isLastChoice || !members.contains(node) else {
+    guard stopsSoon || isLastChoice || !members.contains(node) else {
       guard let preferred = members.first, preferred != node else { return nil }
       let isSteady = owning.trims.follows(preferred, forMilliseconds: limits.steadyMilliseconds, limits, at: now)
       return isSteady ? preferred : nil
@@ -197,7 +197,7 @@ extension Ownership {
   package func isHandingOver(at now: BootTime) -> Bool {
     switch state {
     case .owning(let owning):
-      guard isLeaving || isLastChoice, currentSet?.members.contains(where: { $0 != node }) == true else { return false }
+      guard stopsSoon || isLastChoice, currentSet?.members.contains(where: { $0 != node }) == true else { return false }
       return nextOwner(owning, at: now) != nil
         || now < owning.trims.ownedSince.adding(milliseconds: limits.followLagMilliseconds)
     case .releasing: return true
@@ -238,7 +238,7 @@ extension Ownership {
       return records.contains { $0.epoch > releasing.owner.epoch } ? depose(releasing.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []
-    case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .logUnresponsive, .memberReported, .leaveRequested,
+    case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .logUnresponsive, .memberReported, .handOverRequested,
       .refusalChanged:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a releasing owner has no commits")

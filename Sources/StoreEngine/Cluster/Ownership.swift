@@ -40,7 +40,7 @@ package struct Ownership: Sendable {
 
     // Giving up
     /// This node stops soon. It releases the group if it owns it, and claims nothing any more.
-    case leaveRequested
+    case handOverRequested
     /// Whether this node refuses commands. Then it releases the group to a member that follows, and claims after all
     /// other members.
     case refusalChanged(Bool)
@@ -150,7 +150,7 @@ package struct Ownership: Sendable {
   /// The cluster's level, by probes and records.
   private(set) var clusterLevel: ClusterLevel
   /// Whether this node stops soon.
-  private(set) var isLeaving = false
+  private(set) var stopsSoon = false
   /// Whether this node refuses commands.
   private var refusesCommands = false
   var state: State
@@ -276,7 +276,7 @@ package struct Ownership: Sendable {
       if found.revision >= currentSet?.revision ?? 0 { currentSet = found }
       logFirst = max(logFirst, end.first)
       if let level = end.level { return noted(level) }
-    case .leaveRequested: isLeaving = true
+    case .handOverRequested: stopsSoon = true
     case .refusalChanged(let refuses): refusesCommands = refuses
     default: break
     }
@@ -288,7 +288,7 @@ package struct Ownership: Sendable {
     case .loopReset(let stored):
       return follow(from: stored, isVerified: stored == .start, owner: .none, at: now)
     case .timerFired, .recordsRead, .readTrimmed, .roomMade, .keyDestroyed, .recordsFollowed, .followEnded,
-      .probeAnswered, .logUnresponsive, .answered, .memberReported, .leaveRequested, .refusalChanged:
+      .probeAnswered, .logUnresponsive, .answered, .memberReported, .handOverRequested, .refusalChanged:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []
     case .commitRequested: preconditionFailure("a loop that had stepped down requested a commit")

@@ -53,7 +53,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timerDeadline = BootTime.never
   private var wasOwner = false
   /// Whether the process stops soon.
-  private var isLeaving = false
+  private var stopsSoon = false
   /// Why the store takes no commands, and since when; nil: it takes them.
   private var refusal: (code: ErrorCode, since: BootTime)?
   /// A wait for a record key: of commands, or of a follower.
@@ -151,10 +151,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   }
 
   /// Give the group up if this node owns it, and claim it no more: the process stops soon.
-  func leave() {
+  func handOver() {
     guard replica != nil else { return }
-    isLeaving = true
-    reportThenHandle(.leaveRequested)
+    stopsSoon = true
+    reportThenHandle(.handOverRequested)
   }
 
   /// Report whether groups may move to this node, then pass on the event.
@@ -237,7 +237,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     // What is written to a lost directory is on no disk.
     let isStored = !hasDiverged && refusal?.code != .dataDirectoryLost
     // No group moves to a node that refuses commands, or will not follow what comes next.
-    let canOwn = !isLeaving && refusal == nil && replica?.supportsLevel != false
+    let canOwn = !stopsSoon && refusal == nil && replica?.supportsLevel != false
     return MemberReport(position: isStored ? synced : .zero, canOwn ? .following : .leaving)
   }
 

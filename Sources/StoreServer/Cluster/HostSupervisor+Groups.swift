@@ -138,18 +138,18 @@ extension HostSupervisor {
     )
   }
 
-  // MARK: Leaving
+  // MARK: Handing over
 
   /// How often a stop checks whether the groups are handed over, and how long it waits for that at most.
   private static let handOverInterval = Duration.milliseconds(10)
   private static let handOverChecksMax = 500
 
   /// Hand all groups over to members that follow, before a stop. Returns when they are, or no member can take them.
-  func leave() async {
+  func handOverGroups() async {
     guard memberships != nil else { return }
-    state.withLockedValue { $0.isLeaving = true }
+    state.withLockedValue { $0.stopsSoon = true }
     let hosts = hosts
-    for host in hosts { host.eventLoop.execute { host.groupHost?.leave() } }
+    for host in hosts { host.eventLoop.execute { host.groupHost?.handOver() } }
     for _ in 0..<Self.handOverChecksMax {
       var isDone = true
       for host in hosts {
@@ -176,7 +176,7 @@ extension HostSupervisor {
   private func replace(_ host: LoopHost, at position: Int, generation: UInt64, pause: Duration) -> Bool {
     yielded(host)
     let isReplaced = state.withLockedValue { state in
-      guard state.lifecycle.serves(generation), !state.isLeaving else { return false }
+      guard state.lifecycle.serves(generation), !state.stopsSoon else { return false }
       let earlier = state.replacements[position]
       state.replacements[position] = Task {
         await earlier?.value
@@ -213,7 +213,7 @@ extension HostSupervisor {
       }
       start(made, at: position)
       // The stop may have begun meanwhile.
-      if state.withLockedValue(\.isLeaving) { made.eventLoop.execute { made.groupHost?.leave() } }
+      if state.withLockedValue(\.stopsSoon) { made.eventLoop.execute { made.groupHost?.handOver() } }
       state.withLockedValue { $0.groupRestarts[position]?.started(at: .now) }
     } catch {
       halted(error as? StorageError ?? .failed("\(error)"), generation: generation)

@@ -28,7 +28,7 @@ final class HostSupervisor: Sendable {
     var replacements: [Int: Task<Void, Never>] = [:]
     var groupRestarts: [Int: RestartBackoff] = [:]
     /// In a cluster: whether the node hands its groups over, since its process stops.
-    var isLeaving = false
+    var stopsSoon = false
     var groupCounts = GroupCounts()
     /// In a cluster: its level, if this node does not support it.
     var unsupportedLevel: ClusterLevel?

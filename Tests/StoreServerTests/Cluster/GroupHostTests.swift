@@ -114,10 +114,10 @@ import Testing
     let groupHost = try #require(node.host.groupHost)
     let end = GroupEnd(owner: .none, first: RecordPosition.zero.next, last: .zero)
     groupHost.replica?.handle(.probeAnswered(end))
-    groupHost.leave()
+    groupHost.handOver()
     #expect(node.log.reports(of: GroupID(0)).isEmpty)
     groupHost.reportSynced(LogCursor(position: RecordPosition(3), epoch: OwnerEpoch(1), hash: RecordHash(5)))
-    groupHost.leave()
+    groupHost.handOver()
     let leaving = MemberReport(position: RecordPosition(3), .leaving)
     #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): leaving])
   }

@@ -299,7 +299,7 @@ import Testing
         let seen = node.storage.syncs
         try await eventually("the owner reads the report") { node.storage.syncs >= seen + 4 }
       }
-      try await within("the node to leave") { await node.server.supervisor.leave() }
+      try await within("the node to hand over its groups") { await node.server.supervisor.handOverGroups() }
       #expect(node.log.lastKind(of: GroupID(0)) == .release(to: NodeID(2)))
       #expect(node.log.lastKind(of: GroupID(1)) != .release(to: NodeID(2)))
       #expect(node.lines.matching("not handed over").isEmpty)
