@@ -190,7 +190,7 @@ extension ClusterState {
     }
     return switch report.phase {
     case .joining: "\(name) receives a snapshot, lag \(group.lag(of: node) ?? 0)"
-    case .following, .leaving: "\(name) needs a snapshot"
+    case .following, .ineligible: "\(name) needs a snapshot"
     }
   }
 

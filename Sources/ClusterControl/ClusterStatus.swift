@@ -130,8 +130,8 @@ extension ClusterStatus.Member {
         case nil: .noReport
         case .joining: .joining
         case .following where group.hasLog(node): .following
-        case .leaving where group.hasLog(node): .leaving
-        case .following, .leaving: group.lacksOnlyKey(node) ? .lacksKey : .behind
+        case .ineligible where group.hasLog(node): .leaving
+        case .following, .ineligible: group.lacksOnlyKey(node) ? .lacksKey : .behind
         }
       }
   }

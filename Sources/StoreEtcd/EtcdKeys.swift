@@ -189,7 +189,7 @@ struct EtcdReportValue: Hashable {
   /// First byte of the value.
   private static let following: UInt8 = 1
   private static let joining: UInt8 = 2
-  private static let leaving: UInt8 = 3
+  private static let ineligible: UInt8 = 3
 
   var report: MemberReport
 
@@ -202,7 +202,7 @@ struct EtcdReportValue: Hashable {
       switch try reader.byte() {
       case Self.following: phase = .following
       case Self.joining: phase = .joining
-      case Self.leaving: phase = .leaving
+      case Self.ineligible: phase = .ineligible
       default: throw .badValue(.format)
       }
       report = MemberReport(position: RecordPosition(try reader.varint()), phase)
@@ -227,7 +227,7 @@ struct EtcdReportValue: Hashable {
     switch report.phase {
     case .following: Self.following
     case .joining: Self.joining
-    case .leaving: Self.leaving
+    case .ineligible: Self.ineligible
     }
   }
 }

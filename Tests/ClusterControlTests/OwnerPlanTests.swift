@@ -55,7 +55,7 @@ import Testing
 
   @Test func drainPassesOverMembersThatCannotOwn() {
     var cluster = TestCluster([[1, 2, 3, 4], [1, 4, 2, 3]], running: [1, 2, 3])
-    cluster.report(2, 0, at: 9, .leaving)
+    cluster.report(2, 0, at: 9, .ineligible)
     cluster.report(3, 1, at: 2)
     #expect(
       cluster.story(.drain(1)) == [

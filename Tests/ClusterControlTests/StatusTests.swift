@@ -8,7 +8,7 @@ import Testing
     var cluster = TestCluster([[1, 2, 3], [2, 3, 1], [3, 1, 2, 4]], running: [1, 2, 4])
     cluster.report(2, 0, at: 7)
     cluster.report(3, 0, at: 2)
-    cluster.report(1, 1, at: 9, .leaving)
+    cluster.report(1, 1, at: 9, .ineligible)
     cluster.owners[1] = 0
     for node in [1, 3] as [UInt16] { cluster.reports[2][node] = nil }
     cluster.report(4, 2, at: 8, .joining)

@@ -222,7 +222,7 @@ extension OwnershipStory {
     .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), .joining))
   }
 
-  static func leaving(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
-    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), .leaving))
+  static func ineligible(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
+    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), .ineligible))
   }
 }

@@ -140,9 +140,10 @@ final class SimulatedProcess {
   private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
     guard group.reportsProgress else { return }
     let position = group.isMember == true ? position : .zero
+    let canOwn = !stopsSoon && !refusesCommands && group.supportsLevel
     let report =
       group.joiningAt.map { MemberReport(position: $0, .joining) }
-      ?? MemberReport(position: position, stopsSoon || refusesCommands || !group.supportsLevel ? .leaving : .following)
+      ?? MemberReport(position: position, canOwn ? .following : .ineligible)
     link.report(group.id, by: node.id, group.completed(report)) { [self] reports in
       guard !isClosed, let reports else { return }
       group.reported(reports)

@@ -108,9 +108,9 @@ import Testing
     #expect(try EtcdReportValue(Array(joining.encoded().readableBytesView)) == joining)
     let synced = EtcdReportValue(MemberReport(position: RecordPosition(1)))
     #expect(Hex.text(synced.encoded().readableBytesView) == "01010000")
-    let leaving = EtcdReportValue(MemberReport(position: RecordPosition(2), .leaving))
-    #expect(Hex.text(leaving.encoded().readableBytesView) == "03020000")
-    #expect(try EtcdReportValue(Array(leaving.encoded().readableBytesView)) == leaving)
+    let ineligible = EtcdReportValue(MemberReport(position: RecordPosition(2), .ineligible))
+    #expect(Hex.text(ineligible.encoded().readableBytesView) == "03020000")
+    #expect(try EtcdReportValue(Array(ineligible.encoded().readableBytesView)) == ineligible)
     for bad in [[], [1], [4, 1, 0, 0], [2, 1, 0], [2, 1, 0, 0, 0]] as [[UInt8]] {
       #expect(throws: EtcdWireError.badValue(.position)) { try EtcdReportValue(bad) }
     }

@@ -116,7 +116,7 @@ package struct MemberReport: Hashable, Sendable {
     case joining
     /// It follows, but must not become the owner: its process stops soon, or it refuses commands, or it does not
     /// support the cluster's level.
-    case leaving
+    case ineligible
   }
 
   /// The last record that its storage has synced. While it joins: the one that its snapshot ends with.

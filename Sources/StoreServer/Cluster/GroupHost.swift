@@ -238,7 +238,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     let isStored = !hasDiverged && refusal?.code != .dataDirectoryLost
     // No group moves to a node that refuses commands, or will not follow what comes next.
     let canOwn = !stopsSoon && refusal == nil && replica?.supportsLevel != false
-    return MemberReport(position: isStored ? synced : .zero, canOwn ? .following : .leaving)
+    return MemberReport(position: isStored ? synced : .zero, canOwn ? .following : .ineligible)
   }
 
   // MARK: GroupReplicaDriver

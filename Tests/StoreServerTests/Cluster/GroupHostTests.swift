@@ -109,7 +109,7 @@ import Testing
   }
 
   /// What is stored may not be synced (C7).
-  @Test func leavingMemberReportsWhatIsSynced() throws {
+  @Test func stoppingMemberReportsWhatIsSynced() throws {
     let node = try Node()
     let groupHost = try #require(node.host.groupHost)
     let end = GroupEnd(owner: .none, first: RecordPosition.zero.next, last: .zero)
@@ -118,8 +118,8 @@ import Testing
     #expect(node.log.reports(of: GroupID(0)).isEmpty)
     groupHost.reportSynced(LogCursor(position: RecordPosition(3), epoch: OwnerEpoch(1), hash: RecordHash(5)))
     groupHost.handOver()
-    let leaving = MemberReport(position: RecordPosition(3), .leaving)
-    #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): leaving])
+    let ineligible = MemberReport(position: RecordPosition(3), .ineligible)
+    #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): ineligible])
   }
 
   /// A change of the set must not count on a report of a disk that is lost.

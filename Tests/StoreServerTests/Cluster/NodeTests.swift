@@ -275,7 +275,7 @@ import Testing
       // Once, not for each group.
       #expect(node.lines.matching("does not support the cluster's level").map(\.level) == [.error])
       let group = GroupID(0)
-      try await eventually("no group moves to it") { node.log.reports(of: group)[NodeID(1)]?.phase == .leaving }
+      try await eventually("no group moves to it") { node.log.reports(of: group)[NodeID(1)]?.phase == .ineligible }
       // It still owns its groups, and writes what it has written.
       let gateway = try await node.connect(session: 1)
       gateway.gateway.send { [$0.note("a", of: 0)] }
