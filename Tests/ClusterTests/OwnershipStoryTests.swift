@@ -13,15 +13,15 @@ struct OwnershipStoryTests {
   @Test("a trim removes a limited number of records")
   func trimsAreBounded() {
     let last = RecordPosition(100_000)
-    var trims = Ownership.Trims(ownedSince: S.time(0))
+    var progress = Ownership.MemberProgress(ownedSince: S.time(0))
     let members = (1...3).map { NodeID($0) }
     let report = MemberReport(position: last)
-    for id in members { trims.reported(report, by: id, last: last, ClusterLimits(), at: S.time(1)) }
+    for id in members { progress.reported(report, by: id, last: last, ClusterLimits(), at: S.time(1)) }
     var bounds: [UInt64] = []
     var first = RecordPosition(1)
-    while let before = trims.trimIfDue(members, first...last, ClusterLimits(), at: S.time(2)) {
+    while let before = progress.trimIfDue(members, first...last, ClusterLimits(), at: S.time(2)) {
       bounds.append(before.rawValue)
-      #expect(trims.trimIfDue(members, first...last, ClusterLimits(), at: S.time(2)) == nil, "one at a time")
+      #expect(progress.trimIfDue(members, first...last, ClusterLimits(), at: S.time(2)) == nil, "one at a time")
       first = before
     }
     #expect(bounds == stride(from: 10_001, through: 90_001, by: 10_000) + [100_000])

@@ -18,14 +18,14 @@ extension Ownership {
     var flight: Flight
     /// The member that the group moves to, as soon as nothing is in flight; nil: the group stays.
     var handover: NodeID?
-    var trims: Trims
+    var progress: MemberProgress
 
     init(claim: Undecided, owner: GroupOwner, _ limits: ClusterLimits) {
       applied = LogCursor(after: claim.record)
       self.owner = owner
       leaseEnd = claim.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
       flight = .idle(since: claim.firstSentAt)
-      trims = Trims(ownedSince: claim.firstSentAt)
+      progress = MemberProgress(ownedSince: claim.firstSentAt)
     }
 
     /// A commit may wait for an `alive` record, but not for another commit.
@@ -65,7 +65,7 @@ extension Ownership {
       state = .owning(owning)
       return []
     case .memberReported(let member, let report):
-      owning.trims.reported(report, by: member, last: owning.applied.position, limits, at: now)
+      owning.progress.reported(report, by: member, last: owning.applied.position, limits, at: now)
       let trim = trimIfDue(&owning, at: now)
       return trim + handOverIfDue(owning, at: now)
     case .handOverRequested, .refusalChanged: return handOverIfDue(owning, at: now)
@@ -160,7 +160,7 @@ extension Ownership {
   private func commit(_ sent: Undecided, _ owning: inout Owning) {
     owning.applied = LogCursor(after: sent.record)
     owning.leaseEnd = sent.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
-    owning.trims.appended(sent.record)
+    owning.progress.appended(sent.record)
   }
 
   /// Another node owns the group. An undecided record is dropped: if it is in the log after all, it is read there.
@@ -186,10 +186,10 @@ extension Ownership {
     guard let members = currentSet?.members else { return nil }
     guard stopsSoon || isLastChoice || !members.contains(node) else {
       guard let preferred = members.first, preferred != node else { return nil }
-      let isSteady = owning.trims.follows(preferred, forMilliseconds: limits.steadyMilliseconds, limits, at: now)
+      let isSteady = owning.progress.follows(preferred, forMilliseconds: limits.steadyMilliseconds, limits, at: now)
       return isSteady ? preferred : nil
     }
-    return members.first { $0 != node && owning.trims.follows($0, forMilliseconds: 0, limits, at: now) }
+    return members.first { $0 != node && owning.progress.follows($0, forMilliseconds: 0, limits, at: now) }
   }
 
   /// Whether this node is handing its group over, or will as soon as nothing is in flight. Also whether it may soon:
@@ -199,7 +199,7 @@ extension Ownership {
     case .owning(let owning):
       guard stopsSoon || isLastChoice, currentSet?.members.contains(where: { $0 != node }) == true else { return false }
       return nextOwner(owning, at: now) != nil
-        || now < owning.trims.ownedSince.adding(milliseconds: limits.followLagMilliseconds)
+        || now < owning.progress.ownedSince.adding(milliseconds: limits.followLagMilliseconds)
     case .releasing: return true
     case .following, .claiming, .deposed: return false
     }

@@ -1,7 +1,8 @@
-/// Trims: an owner removes the records that the members have synced.
+/// An owner knows how far the members are: it removes the records that all have synced, and may move the group to one
+/// that follows closely.
 extension Ownership {
-  /// What an owner knows of the members' storage.
-  struct Trims: Sendable {
+  /// What an owner knows of the members' storage. It decides trims and group moves.
+  struct MemberProgress: Sendable {
     private struct Member: Sendable {
       var report: MemberReport
       /// When the report has changed.
@@ -132,7 +133,7 @@ extension Ownership {
 
   func trimIfDue(_ owning: inout Owning, at now: BootTime) -> [Action] {
     let last = owning.applied.position
-    let due = owning.trims.trimIfDue(currentSet?.members ?? [], min(logFirst, last)...last, limits, at: now)
+    let due = owning.progress.trimIfDue(currentSet?.members ?? [], min(logFirst, last)...last, limits, at: now)
     guard let before = due else { return [] }
     let set = currentSet?.revision ?? 0
     return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence, set: set))]
