@@ -9,7 +9,7 @@ final class BackupFrames {
   static let silenceMax = TimeAmount.minutes(2)
 
   private let backups: BackupServer
-  private let owner: CurrentBackup.Owner
+  private let connection: CurrentBackup.ConnectionID
   private let eventLoop: any EventLoop
   private let replies: PartReplies
 
@@ -17,12 +17,12 @@ final class BackupFrames {
   init(backups: BackupServer, eventLoop: any EventLoop, write: @escaping (ByteBuffer) -> Void) {
     self.backups = backups
     self.eventLoop = eventLoop
-    let owner = backups.makeOwner()
-    self.owner = owner
+    let connection = backups.makeConnectionID()
+    self.connection = connection
     replies = PartReplies(
       eventLoop: eventLoop,
       silenceMax: Self.silenceMax,
-      timedOut: { backups.end(owner, reason: "its client was silent") },
+      timedOut: { backups.end(connection, reason: "its client was silent") },
       write: write
     )
   }
@@ -39,13 +39,13 @@ final class BackupFrames {
     case .backupBegin:
       try FieldReader(payload).end()
       replies.begin()
-      backups.begin(owner, serving.current()?.hosts ?? []) { result in
+      backups.begin(connection, serving.current()?.hosts ?? []) { result in
         eventLoop.execute { bound.value.reply(header, result) { $0.write(into: &$1) } }
       }
     case .backupRead:
       let part = try BackupPart(payload)
       replies.begin()
-      backups.read(owner, part) { result in
+      backups.read(connection, part) { result in
         eventLoop.execute {
           bound.value.reply(header, result) { value, buffer in
             buffer.writeBytes(value.1)
@@ -56,13 +56,13 @@ final class BackupFrames {
     case .backupDigest:
       let part = try BackupPart(payload)
       replies.begin()
-      backups.digest(owner, part) { result in
+      backups.digest(connection, part) { result in
         eventLoop.execute { bound.value.reply(header, result) { $1.writeBytes($0) } }
       }
     case .backupEnd:
       try FieldReader(payload).end()
       replies.begin()
-      backups.end(owner, reason: "done") {
+      backups.end(connection, reason: "done") {
         eventLoop.execute { bound.value.reply(header, Result<Void, PartRefusal>.success(())) { _, _ in } }
       }
     default: throw .unknownKind(header.kind.rawValue)
@@ -72,6 +72,6 @@ final class BackupFrames {
   /// End the backup of a closed connection.
   func close() {
     replies.cancelTimer()
-    backups.end(owner, reason: "its connection was closed")
+    backups.end(connection, reason: "its connection was closed")
   }
 }

@@ -14,7 +14,7 @@ final class BackupServer: Sendable {
     var current = CurrentBackup()
     /// Storage to copy; nil while the store starts or reloads its data.
     var storage: (any StorageEngine)?
-    var lastOwner: CurrentBackup.Owner = 0
+    var lastConnection: CurrentBackup.ConnectionID = 0
   }
 
   private let state = NIOLockedValueBox(State())
@@ -30,11 +30,11 @@ final class BackupServer: Sendable {
     thread.start()
   }
 
-  /// Return a new owner id for one connection.
-  func makeOwner() -> CurrentBackup.Owner {
+  /// Return the number of a new connection.
+  func makeConnectionID() -> CurrentBackup.ConnectionID {
     state.withLockedValue { state in
-      state.lastOwner += 1
-      return state.lastOwner
+      state.lastConnection += 1
+      return state.lastConnection
     }
   }
 
@@ -59,8 +59,12 @@ final class BackupServer: Sendable {
   typealias Completion<Value> = @Sendable (Result<Value, PartRefusal>) -> Void
 
   /// Make the checkpoint. It contains everything that is acknowledged now: a node that follows catches up first.
-  func begin(_ owner: CurrentBackup.Owner, _ hosts: [LoopHost], _ completion: @escaping Completion<BackupContents>) {
-    guard state.withLockedValue({ $0.current.begin(owner) }) else {
+  func begin(
+    _ connection: CurrentBackup.ConnectionID,
+    _ hosts: [LoopHost],
+    _ completion: @escaping Completion<BackupContents>
+  ) {
+    guard state.withLockedValue({ $0.current.begin(connection) }) else {
       return completion(.failure(PartRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
     }
     let time = clock.now()
@@ -118,11 +122,11 @@ final class BackupServer: Sendable {
 
   /// Read a part of a file and compute its SHA-256.
   func read(
-    _ owner: CurrentBackup.Owner,
+    _ connection: CurrentBackup.ConnectionID,
     _ part: BackupPart,
     _ completion: @escaping Completion<(ByteBuffer, [UInt8])>
   ) {
-    perform(owner, part, countMax: BackupLimits.chunkBytesMax, completion) {
+    perform(connection, part, countMax: BackupLimits.chunkBytesMax, completion) {
       checkpoint throws(StorageError) in
       let bytes = try checkpoint.read(Int(part.file), at: part.offset, count: Int(part.count))
       var hash = SHA256()
@@ -132,8 +136,9 @@ final class BackupServer: Sendable {
   }
 
   /// Compute the SHA-256 of a part of a file.
-  func digest(_ owner: CurrentBackup.Owner, _ part: BackupPart, _ completion: @escaping Completion<[UInt8]>) {
-    perform(owner, part, countMax: BackupLimits.digestBytesMax, completion) {
+  func digest(_ connection: CurrentBackup.ConnectionID, _ part: BackupPart, _ completion: @escaping Completion<[UInt8]>)
+  {
+    perform(connection, part, countMax: BackupLimits.digestBytesMax, completion) {
       checkpoint throws(StorageError) in
       var hash = SHA256()
       var done: UInt64 = 0
@@ -148,14 +153,14 @@ final class BackupServer: Sendable {
   }
 
   private func perform<Value: Sendable>(
-    _ owner: CurrentBackup.Owner,
+    _ connection: CurrentBackup.ConnectionID,
     _ part: BackupPart,
     countMax: UInt64,
     _ completion: @escaping Completion<Value>,
     _ body: @escaping @Sendable (any StorageCheckpoint) throws(StorageError) -> Value
   ) {
     thread.submit { [self] _ in
-      guard let checkpoint = state.withLockedValue({ $0.current.checkpoint(of: owner) }) else {
+      guard let checkpoint = state.withLockedValue({ $0.current.checkpoint(of: connection) }) else {
         return completion(.failure(PartRefusal(code: .backupNotFound, detail: Self.notFound)))
       }
       guard part.file < checkpoint.files.count, part.count >= 1, part.count <= countMax,
@@ -172,11 +177,12 @@ final class BackupServer: Sendable {
     }
   }
 
-  /// Remove the owner's checkpoint, if it has one, so that another backup may begin.
+  /// Remove the connection's checkpoint, if it has one, so that another backup may begin.
   ///
   /// - Parameter reason: text for the log.
-  func end(_ owner: CurrentBackup.Owner, reason: String, _ completion: @escaping @Sendable () -> Void = {}) {
-    guard let checkpoint = state.withLockedValue({ $0.current.end(owner) }) else { return completion() }
+  func end(_ connection: CurrentBackup.ConnectionID, reason: String, _ completion: @escaping @Sendable () -> Void = {})
+  {
+    guard let checkpoint = state.withLockedValue({ $0.current.end(connection) }) else { return completion() }
     logger.notice("A backup has ended", metadata: ["reason": "\(reason)"])
     thread.submit { [self] _ in
       remove(checkpoint)

@@ -6,14 +6,14 @@ internal import StoreEngine
 /// idle → making → open → ending → idle. If the connection is lost while the checkpoint is made, the state is `ending`
 /// until the checkpoint is made and removed. A checkpoint that fails makes the state idle.
 struct CurrentBackup {
-  /// Id of a connection.
-  typealias Owner = UInt64
+  /// The number of a connection that asks.
+  typealias ConnectionID = UInt64
 
   private enum State {
     case idle
-    case making(Owner)
-    case open(Owner, any StorageCheckpoint)
-    /// The backup has no owner any more. Its checkpoint is made or removed.
+    case making(ConnectionID)
+    case open(ConnectionID, any StorageCheckpoint)
+    /// The connection has ended the backup, or is lost. The checkpoint is made or removed.
     case ending
   }
 
@@ -24,19 +24,19 @@ struct CurrentBackup {
   }
 
   /// - Returns: false if another backup is in progress.
-  mutating func begin(_ owner: Owner) -> Bool {
+  mutating func begin(_ connection: ConnectionID) -> Bool {
     guard case .idle = state else { return false }
-    state = .making(owner)
+    state = .making(connection)
     return true
   }
 
   /// Record that the checkpoint was made, or failed.
   ///
-  /// - Returns: whether its owner still waits; if not, remove the checkpoint and then call ``removed()``.
+  /// - Returns: whether the connection still waits; if not, remove the checkpoint and then call ``removed()``.
   mutating func made(_ checkpoint: (any StorageCheckpoint)?) -> Bool {
     switch state {
-    case .making(let owner):
-      state = checkpoint.map { .open(owner, $0) } ?? .idle
+    case .making(let connection):
+      state = checkpoint.map { .open(connection, $0) } ?? .idle
       return true
     case .ending:
       if checkpoint == nil { state = .idle }
@@ -45,21 +45,21 @@ struct CurrentBackup {
     }
   }
 
-  /// Return the checkpoint of this owner; nil if it has none.
-  func checkpoint(of owner: Owner) -> (any StorageCheckpoint)? {
-    guard case .open(owner, let checkpoint) = state else { return nil }
+  /// Return the checkpoint of this connection; nil if it has none.
+  func checkpoint(of connection: ConnectionID) -> (any StorageCheckpoint)? {
+    guard case .open(connection, let checkpoint) = state else { return nil }
     return checkpoint
   }
 
-  /// End an owner's backup: finished, silent for too long, or disconnected.
+  /// End a connection's backup: finished, silent for too long, or disconnected.
   ///
   /// - Returns: a checkpoint to remove, after which ``removed()`` must be called.
-  mutating func end(_ owner: Owner) -> (any StorageCheckpoint)? {
+  mutating func end(_ connection: ConnectionID) -> (any StorageCheckpoint)? {
     switch state {
-    case .making(owner):
+    case .making(connection):
       state = .ending
       return nil
-    case .open(owner, let checkpoint):
+    case .open(connection, let checkpoint):
       state = .ending
       return checkpoint
     case .idle, .making, .open, .ending: return nil

@@ -9,7 +9,7 @@ final class SnapshotFrames {
   static let silenceMax = TimeAmount.seconds(30)
 
   private let snapshots: SnapshotServer
-  private let owner: SnapshotServer.Owner
+  private let connection: SnapshotServer.ConnectionID
   private let eventLoop: any EventLoop
   /// Whether the connection may carry users' data in plain text: it has TLS, or does not leave the machine.
   private let isProtected: Bool
@@ -29,12 +29,12 @@ final class SnapshotFrames {
     self.snapshots = snapshots
     self.eventLoop = eventLoop
     isProtected = isTLS || peer.flatMap { PeerAddress($0) }?.isLoopback == true
-    let owner = snapshots.makeOwner()
-    self.owner = owner
+    let connection = snapshots.makeConnectionID()
+    self.connection = connection
     replies = PartReplies(
       eventLoop: eventLoop,
       silenceMax: Self.silenceMax,
-      timedOut: { snapshots.end(owner, reason: "the other node was silent") },
+      timedOut: { snapshots.end(connection, reason: "the other node was silent") },
       write: write
     )
   }
@@ -57,13 +57,13 @@ final class SnapshotFrames {
     case .snapshotBegin:
       let request = try SnapshotRequest(payload)
       replies.begin()
-      snapshots.begin(owner, request, serving.current()) { result in
+      snapshots.begin(connection, request, serving.current()) { result in
         eventLoop.execute { bound.value.reply(header, result) { $0.write(into: &$1) } }
       }
     case .snapshotRead:
       try FieldReader(payload).end()
       replies.begin()
-      snapshots.read(owner) { result in
+      snapshots.read(connection) { result in
         let notBefore = (try? result.get().notBefore) ?? .now()
         eventLoop.scheduleTask(deadline: notBefore) {
           bound.value.reply(header, result) { $0.0.write(into: &$1) }
@@ -82,6 +82,6 @@ final class SnapshotFrames {
   /// End the snapshot of a closed connection.
   func close() {
     replies.cancelTimer()
-    snapshots.end(owner, reason: "its connection was closed")
+    snapshots.end(connection, reason: "its connection was closed")
   }
 }

@@ -10,11 +10,11 @@ internal import StoreEngine
 /// Gives groups' snapshots to other nodes, one at a time, and record keys (Proto/frames.md, "Snapshots and record
 /// keys"). Snapshots are read on one thread, so that event loops, commits and reads do not wait for them.
 final class SnapshotServer: Sendable {
-  /// A connection that asks.
-  typealias Owner = UInt64
+  /// The number of a connection that asks.
+  typealias ConnectionID = UInt64
 
   struct Open {
-    let owner: Owner
+    let connection: ConnectionID
     let snapshot: any GroupSnapshot
     let beganAt: NIODeadline
     var hash = SHA256()
@@ -38,7 +38,7 @@ final class SnapshotServer: Sendable {
   }
 
   private struct State {
-    var lastOwner: Owner = 0
+    var lastConnection: ConnectionID = 0
     var open: Open?
   }
 
@@ -59,10 +59,10 @@ final class SnapshotServer: Sendable {
     try? await thread.shutdownGracefully()
   }
 
-  func makeOwner() -> Owner {
+  func makeConnectionID() -> ConnectionID {
     state.withLockedValue { state in
-      state.lastOwner += 1
-      return state.lastOwner
+      state.lastConnection += 1
+      return state.lastConnection
     }
   }
 
@@ -72,23 +72,23 @@ final class SnapshotServer: Sendable {
 
   /// Make a snapshot of a group.
   func begin(
-    _ owner: Owner,
+    _ connection: ConnectionID,
     _ request: SnapshotRequest,
     _ serving: ServingState.Serving?,
     _ completion: @escaping Completion<SnapshotHead>
   ) {
     guard let serving, Int(request.group) < serving.hosts.count else {
-      return make(owner, request, serving, completion)
+      return make(connection, request, serving, completion)
     }
     let host = serving.hosts[Int(request.group)]
     host.eventLoop.execute { [self] in
       if let refusal = host.groupHost?.snapshotRefusal { return completion(.failure(Self.unavailable(refusal))) }
-      make(owner, request, serving, completion)
+      make(connection, request, serving, completion)
     }
   }
 
   private func make(
-    _ owner: Owner,
+    _ connection: ConnectionID,
     _ request: SnapshotRequest,
     _ serving: ServingState.Serving?,
     _ completion: @escaping Completion<SnapshotHead>
@@ -98,12 +98,12 @@ final class SnapshotServer: Sendable {
         let detail = "this node is giving a snapshot to another node"
         return completion(.failure(PartRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 1_000)))
       }
-      completion(Result { () throws(PartRefusal) in try make(owner, request, serving) })
+      completion(Result { () throws(PartRefusal) in try make(connection, request, serving) })
     }
   }
 
   private func make(
-    _ owner: Owner,
+    _ connection: ConnectionID,
     _ request: SnapshotRequest,
     _ serving: ServingState.Serving?
   ) throws(PartRefusal) -> SnapshotHead {
@@ -129,7 +129,7 @@ final class SnapshotServer: Sendable {
       snapshot.close()
       throw Self.unavailable("the node has no data of the group")
     }
-    state.withLockedValue { $0.open = Open(owner: owner, snapshot: snapshot, beganAt: .now()) }
+    state.withLockedValue { $0.open = Open(connection: connection, snapshot: snapshot, beganAt: .now()) }
     logger.notice(
       "Another node receives a snapshot of a group",
       metadata: ["group": "\(index)", "position": "\(cursor.position.rawValue)"]
@@ -161,14 +161,14 @@ final class SnapshotServer: Sendable {
   /// Read the next part.
   ///
   /// - Parameter completion: also gets when the part may be sent, for the limit on bandwidth.
-  func read(_ owner: Owner, _ completion: @escaping Completion<(SnapshotPart, notBefore: NIODeadline)>) {
+  func read(_ connection: ConnectionID, _ completion: @escaping Completion<(SnapshotPart, notBefore: NIODeadline)>) {
     thread.submit { [self] _ in
-      guard var open = state.withLockedValue({ $0.open }), open.owner == owner else {
+      guard var open = state.withLockedValue({ $0.open }), open.connection == connection else {
         let detail = "this connection has begun no snapshot, or it was silent for too long"
         return completion(.failure(PartRefusal(code: .backupNotFound, detail: detail)))
       }
       guard !open.isTooOld(at: .now()) else {
-        close(owner, reason: "it took too long")
+        close(connection, reason: "it took too long")
         return completion(.failure(PartRefusal(code: .backupNotFound, detail: "the snapshot took too long")))
       }
       do throws(StorageError) {
@@ -183,13 +183,13 @@ final class SnapshotServer: Sendable {
   }
 
   /// End the snapshot of a connection, if it has one.
-  func end(_ owner: Owner, reason: String) {
-    thread.submit { [self] _ in close(owner, reason: reason) }
+  func end(_ connection: ConnectionID, reason: String) {
+    thread.submit { [self] _ in close(connection, reason: reason) }
   }
 
-  private func close(_ owner: Owner?, reason: String) {
+  private func close(_ connection: ConnectionID?, reason: String) {
     let ended = state.withLockedValue { state -> Open? in
-      guard let open = state.open, owner == nil || open.owner == owner else { return nil }
+      guard let open = state.open, connection == nil || open.connection == connection else { return nil }
       state.open = nil
       return open
     }

@@ -16,10 +16,10 @@ import Testing
   private final class MutableBackup {
     private var current = CurrentBackup()
     var isIdle: Bool { current.isIdle }
-    func begin(_ owner: UInt64) -> Bool { current.begin(owner) }
+    func begin(_ connection: UInt64) -> Bool { current.begin(connection) }
     func made(_ checkpoint: Checkpoint?) -> Bool { current.made(checkpoint) }
-    func has(_ owner: UInt64) -> Bool { current.checkpoint(of: owner) != nil }
-    func end(_ owner: UInt64) -> Bool { current.end(owner) != nil }
+    func has(_ connection: UInt64) -> Bool { current.checkpoint(of: connection) != nil }
+    func end(_ connection: UInt64) -> Bool { current.end(connection) != nil }
     func removed() { current.removed() }
   }
 
@@ -32,7 +32,7 @@ import Testing
     #expect(current.made(Checkpoint()))
     #expect(current.has(1) && !current.has(2))
     #expect(!current.begin(2))
-    // Only the owner of a backup ends it.
+    // Only the connection that has begun a backup ends it.
     #expect(!current.end(2) && current.has(1))
     #expect(current.end(1) && !current.has(1))
     // Its checkpoint is still being removed.

@@ -37,7 +37,7 @@ import Testing
 
   @Test func largeEntriesAreSplit() throws {
     let sizes = [10, 3 << 20, SnapshotPart.byteCount, 7]
-    var open = SnapshotServer.Open(owner: 1, snapshot: Entries(sizes), beganAt: .now())
+    var open = SnapshotServer.Open(connection: 1, snapshot: Entries(sizes), beganAt: .now())
     var hash = SHA256()
     var total = 0
     while case let part = try open.nextPart(), !part.isLast {
@@ -62,7 +62,7 @@ import Testing
   /// A source has one snapshot at a time, so a slow receiver must not keep it.
   @Test func transferHasTimeLimit() {
     let now = NIODeadline.now()
-    let open = SnapshotServer.Open(owner: 1, snapshot: Entries([]), beganAt: now)
+    let open = SnapshotServer.Open(connection: 1, snapshot: Entries([]), beganAt: now)
     let limit = TimeAmount.milliseconds(ClusterLimits().joiningMilliseconds)
     #expect(!open.isTooOld(at: now + limit - .milliseconds(1)))
     #expect(open.isTooOld(at: now + limit))
@@ -165,15 +165,15 @@ import Testing
     let harness = try ServerHarness(loops: 2, owned: [1])
     for row in Self.refusals {
       harness.storage.snapshot = row.position.map { Entries([1], position: $0) }
-      let owner = Self.server.makeOwner()
-      let first = row.before == .anotherConnectionsBegin ? Self.server.makeOwner() : owner
+      let connection = Self.server.makeConnectionID()
+      let first = row.before == .anotherConnectionsBegin ? Self.server.makeConnectionID() : connection
       if row.before != .nothing {
         let begun = try Self.result(of: Self.begin(0, 0..<1), by: first, harness.serving.current())
         #expect(throws: Never.self, "\(row.name)") { try begun.get() }
       }
-      if row.before == .theEndOfItsOwnSnapshot { Self.server.end(owner, reason: "silence") }
+      if row.before == .theEndOfItsOwnSnapshot { Self.server.end(connection, reason: "silence") }
       let serving = row.serving == .groups ? harness.serving.current() : nil
-      let result = try Self.result(of: row.request, by: owner, serving)
+      let result = try Self.result(of: row.request, by: connection, serving)
       let refusal = #expect(throws: PartRefusal.self, "\(row.name)") { try result.get() }
       #expect(refusal?.code == row.code, "\(row.name)")
       #expect(refusal?.detail == row.detail, "\(row.name)")
@@ -184,10 +184,10 @@ import Testing
   @Test func ownerGivesASnapshotToANodeThatAsksTheOwner() throws {
     let harness = try ServerHarness(loops: 2, owned: [1])
     harness.storage.snapshot = Entries([1])
-    let owner = Self.server.makeOwner()
-    let begun = try Self.result(of: Self.begin(1, 1..<2, asksOwner: true), by: owner, harness.serving.current())
+    let connection = Self.server.makeConnectionID()
+    let begun = try Self.result(of: Self.begin(1, 1..<2, asksOwner: true), by: connection, harness.serving.current())
     #expect(throws: Never.self) { try begun.get() }
-    Self.server.end(owner, reason: "the test has ended")
+    Self.server.end(connection, reason: "the test has ended")
   }
 
   /// Shared by the tests, because it starts a thread.
@@ -196,7 +196,7 @@ import Testing
   /// Waits for an answer of the server's thread. It blocks, because embedded event loops belong to the test's thread.
   private static func result(
     of request: Request,
-    by owner: SnapshotServer.Owner,
+    by connection: SnapshotServer.ConnectionID,
     _ serving: ServingState.Serving?
   ) throws -> Result<Void, PartRefusal> {
     let answer = NIOLockedValueBox<Result<Void, PartRefusal>?>(nil)
@@ -208,9 +208,9 @@ import Testing
     }
     switch request {
     case .begin(let request):
-      server.begin(owner, request, serving) { complete($0.map { _ in }) }
+      server.begin(connection, request, serving) { complete($0.map { _ in }) }
       for host in serving?.hosts ?? [] { (host.eventLoop as? EmbeddedEventLoop)?.run() }
-    case .read: server.read(owner) { complete($0.map { _ in }) }
+    case .read: server.read(connection) { complete($0.map { _ in }) }
     }
     try #require(isAnswered.lock(whenValue: true, timeoutSeconds: 60), "the server answers")
     isAnswered.unlock()
