@@ -15,7 +15,7 @@ package final class StoreServer: Sendable {
   private let logger: Logger
   private let group: MultiThreadedEventLoopGroup
   let supervisor: HostSupervisor
-  private let memberships: GroupMemberships?
+  private let clusterLinks: ClusterLinks?
   private let registry = ConnectionRegistry()
   package let gate: ConnectionGate
   private let counters = ConnectionCounters()
@@ -35,8 +35,8 @@ package final class StoreServer: Sendable {
     directory = DataDirectoryMonitor(source: source, logger: logger)
     backups = BackupServer(store: source.store, clock: clock, logger: logger)
     snapshots = SnapshotServer(logger: logger)
-    memberships = configuration.cluster.map {
-      GroupMemberships($0, configuration, store: Self.handshakeID(configuration, source), logger: logger)
+    clusterLinks = configuration.cluster.map {
+      ClusterLinks($0, configuration, store: Self.handshakeID(configuration, source), logger: logger)
     }
     secrets = NIOLockedValueBox(configuration.secrets)
     gate = ConnectionGate(limits: configuration.connections, logger: logger)
@@ -48,7 +48,7 @@ package final class StoreServer: Sendable {
       backups: backups,
       clock: clock,
       directory: directory,
-      memberships: memberships,
+      clusterLinks: clusterLinks,
       logger: logger
     )
   }
@@ -56,7 +56,7 @@ package final class StoreServer: Sendable {
   /// Replace the secrets for future handshakes: the current one, then the previous one. Open connections stay.
   package func replaceSecrets(_ secrets: [[UInt8]]) {
     self.secrets.withLockedValue { $0 = secrets }
-    memberships?.replaceSecrets(secrets)
+    clusterLinks?.replaceSecrets(secrets)
   }
 
   // MARK: Lifecycle
@@ -67,7 +67,7 @@ package final class StoreServer: Sendable {
     let listener = try await listen()
     self.listener.withLockedValue { $0 = listener }
     let address = listener.localAddress!
-    memberships?.announce(port: address.port ?? configuration.port, on: group.next()) { [supervisor] others in
+    clusterLinks?.announce(port: address.port ?? configuration.port, on: group.next()) { [supervisor] others in
       supervisor.peersChanged(others.map(\.peer))
     }
     return address
@@ -156,7 +156,7 @@ package final class StoreServer: Sendable {
       if !isBusy { break }
     }
     await supervisor.stopLoops()
-    await memberships?.close()
+    await clusterLinks?.close()
     await backups.stop()
     await snapshots.stop()
     try? await group.shutdownGracefully()
@@ -173,7 +173,7 @@ package final class StoreServer: Sendable {
     if let level = supervisor.unsupportedLevel {
       return "the cluster has level \(level.rawValue), which this tidemark-store does not support: install a newer one"
     }
-    guard let silence = memberships?.logSilence, silence >= Self.logSilenceMax else { return nil }
+    guard let silence = clusterLinks?.logSilence, silence >= Self.logSilenceMax else { return nil }
     return "the shared log in etcd has not answered for \(silence.components.seconds) s"
   }
 
@@ -209,7 +209,7 @@ package final class StoreServer: Sendable {
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened
     if sum.cluster != nil {
-      if let ages = await memberships?.followAges() { sum.cluster!.followAges = ages }
+      if let ages = await clusterLinks?.followAges() { sum.cluster!.followAges = ages }
       sum.cluster!.ownedGroups = supervisor.serving.current()?.epochs?.count { $0 != nil } ?? 0
       let counts = supervisor.groupCounts
       sum.cluster!.groupsGained = counts.gained

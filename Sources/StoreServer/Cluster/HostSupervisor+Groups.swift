@@ -146,7 +146,7 @@ extension HostSupervisor {
 
   /// Hand all groups over to members that follow, before a stop. Returns when they are, or no member can take them.
   func handOverGroups() async {
-    guard memberships != nil else { return }
+    guard clusterLinks != nil else { return }
     state.withLockedValue { $0.stopsSoon = true }
     let hosts = hosts
     for host in hosts { host.eventLoop.execute { host.groupHost?.handOver() } }

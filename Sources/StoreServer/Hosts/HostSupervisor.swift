@@ -48,7 +48,7 @@ final class HostSupervisor: Sendable {
   private let clock: StoreClock
   let directory: DataDirectoryMonitor
   /// Nil except in a cluster.
-  let memberships: GroupMemberships?
+  let clusterLinks: ClusterLinks?
   let state = NIOLockedValueBox(State())
   let serving = ServingState()
 
@@ -60,7 +60,7 @@ final class HostSupervisor: Sendable {
     backups: BackupServer,
     clock: StoreClock,
     directory: DataDirectoryMonitor,
-    memberships: GroupMemberships?,
+    clusterLinks: ClusterLinks?,
     logger: Logger
   ) {
     self.configuration = configuration
@@ -70,7 +70,7 @@ final class HostSupervisor: Sendable {
     self.backups = backups
     self.clock = clock
     self.directory = directory
-    self.memberships = memberships
+    self.clusterLinks = clusterLinks
     self.logger = logger
     committers = eventLoops.map { _ in NIOThreadPool(numberOfThreads: 1) }
     readers = NIOThreadPool(numberOfThreads: 1 + BackgroundReads.runningMax * eventLoops.count)
@@ -226,13 +226,13 @@ final class HostSupervisor: Sendable {
     _ storage: any StorageEngine,
     generation: UInt64
   ) async throws -> GroupMembership? {
-    guard let memberships else { return nil }
+    guard let clusterLinks else { return nil }
     let group = GroupID(UInt8(position))
     let (stored, keys) = try await opener.runIfActive {
       (try storage.position(of: group), try storage.recordKeys(of: group))
     }
     let events = groupEvents(ofHost: position, generation: generation)
-    return try await memberships.membership(ofLoop: position, eventLoop, stored: stored, keys: keys, events: events)
+    return try await clusterLinks.membership(ofLoop: position, eventLoop, stored: stored, keys: keys, events: events)
   }
 
   /// Start a connected host.
@@ -240,16 +240,16 @@ final class HostSupervisor: Sendable {
     host.eventLoop.execute { host.start() }
     // One host syncs for all. In a cluster each reports how far its own group is synced, also if each commit is.
     let interval = syncMilliseconds
-    if let interval, position == 0 || memberships != nil {
+    if let interval, position == 0 || clusterLinks != nil {
       host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
     }
     if position == 0 { host.eventLoop.execute { host.startCompactingOld() } }
-    memberships?.startProbes(ofLoop: position, for: host)
+    clusterLinks?.startProbes(ofLoop: position, for: host)
   }
 
   /// Interval of syncs; nil: each commit is synced. A node reports its synced positions at least every second.
   private var syncMilliseconds: Int? {
-    guard memberships != nil else { return source.syncIntervalMilliseconds }
+    guard clusterLinks != nil else { return source.syncIntervalMilliseconds }
     return min(source.syncIntervalMilliseconds ?? Self.reportMilliseconds, Self.reportMilliseconds)
   }
 
@@ -271,7 +271,7 @@ final class HostSupervisor: Sendable {
     state.withLockedValue { $0.groupCounts.lost += served?.epochs?.count { $0 != nil } ?? 0 }
     // None begins any more. One that runs ends early, and leaves nothing behind.
     for replacement in state.withLockedValue({ Array($0.replacements.values) }) { await replacement.value }
-    memberships?.stopProbes()
+    clusterLinks?.stopProbes()
     let channels = registry.channels
     await withTaskGroup(of: Void.self) { tasks in
       for channel in channels { tasks.addTask { try? await channel.close() } }
@@ -294,13 +294,13 @@ final class HostSupervisor: Sendable {
       let onHalt = state.lifecycle.halted(generation: generation)
       guard onHalt != .ignore else { return nil }
       var restart = RestartBackoff.Restart(pause: .zero, isNew: true)
-      if memberships != nil { restart = state.reloads.failed("\(error)", at: .now) }
+      if clusterLinks != nil { restart = state.reloads.failed("\(error)", at: .now) }
       state.reloadPause = restart.pause
       if onHalt == .reportAndReload { state.reload = Task { await self.reload() } }
       return restart
     }
     guard let restart else { return }
-    guard memberships != nil else {
+    guard clusterLinks != nil else {
       return logger.error("A commit failed; reloading all shards from storage", metadata: ["error": "\(error)"])
     }
     logger.log(

@@ -9,7 +9,7 @@ internal import StoreEngine
 
 /// A node's part in a cluster: each event loop's connections to the shared log and to the other nodes, which stay open
 /// while loops are made again from storage, and the directory of nodes.
-final class GroupMemberships: Sendable {
+final class ClusterLinks: Sendable {
   private struct Links: Sendable {
     let log: SharedLogLink
     let nodes: NodeLinks
