@@ -50,23 +50,23 @@ final class ClusterLinks: Sendable {
   /// Make the membership of a loop's group.
   ///
   /// - Parameters:
-  ///   - position: the loop's number. Loops come in order when the node starts.
+  ///   - index: the loop's number. Loops come in order when the node starts.
   ///   - stored: how far local storage has the group's log.
   ///   - keys: the group's record keys in local storage.
   ///   - events: callbacks of the group's host.
   func membership(
-    ofLoop position: Int,
+    ofLoop index: Int,
     _ eventLoop: any EventLoop,
     stored: LogCursor,
     keys: [RecordKey],
     events: GroupEvents
   ) async throws -> GroupMembership {
-    if position == state.withLockedValue(\.links.count) {
+    if index == state.withLockedValue(\.links.count) {
       let made = try await eventLoop.submit { self.makeLinks(eventLoop) }.get()
       state.withLockedValue { $0.links.append(made) }
     }
-    let links = state.withLockedValue { $0.links[position] }
-    let id = GroupID(UInt8(position))
+    let links = state.withLockedValue { $0.links[index] }
+    let id = GroupID(UInt8(index))
     return GroupMembership(
       id: id,
       node: settings.node,
@@ -106,8 +106,8 @@ final class ClusterLinks: Sendable {
   }
 
   /// Probe the shared log for the group of a host, instead of the one before of the same loop.
-  func startProbes(ofLoop position: Int, for host: LoopHost) {
-    let log = state.withLockedValue { $0.links[position].log }
+  func startProbes(ofLoop index: Int, for host: LoopHost) {
+    let log = state.withLockedValue { $0.links[index].log }
     host.eventLoop.execute { log.probe(for: [host.groupHost?.replica].compactMap { $0 }) }
   }
 

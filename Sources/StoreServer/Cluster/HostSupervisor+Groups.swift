@@ -7,12 +7,12 @@ internal import StoreEngine
 /// A node of a cluster gains and loses single groups. The hosts of its other groups keep running.
 extension HostSupervisor {
   /// Return the callbacks of a group's host.
-  func groupEvents(ofHost position: Int, generation: UInt64) -> GroupEvents {
+  func groupEvents(ofHost index: Int, generation: UInt64) -> GroupEvents {
     GroupEvents(
-      promoted: { [weak self] host, epoch in self?.promoted(host, at: position, epoch) },
+      promoted: { [weak self] host, epoch in self?.promoted(host, at: index, epoch) },
       yielded: { [weak self] host in self?.yielded(host) },
-      deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
-      failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
+      deposed: { [weak self] host in self?.deposed(host, at: index, generation: generation) },
+      failed: { [weak self] host, error in self?.failed(host, at: index, error, generation: generation) },
       keyAwaited: { [logger] _, missing in
         let what = missing.map { "This node reads no more of a group, since it lacks record key \($0.rawValue)" }
         logger.warning(
@@ -20,7 +20,7 @@ extension HostSupervisor {
           \(what ?? "Commands wait, since fewer than two members of a group have stored a record key"): check that the \
           other nodes run, and reach each other over TLS
           """,
-          metadata: ["group": "\(position)"]
+          metadata: ["group": "\(index)"]
         )
       },
       dataKept: { [logger] _ in
@@ -29,21 +29,21 @@ extension HostSupervisor {
           This node is not a member of a group, and keeps the group's data until a member has it (tidemark cluster add \
           makes it a member)
           """,
-          metadata: ["group": "\(position)"]
+          metadata: ["group": "\(index)"]
         )
       },
-      removed: { [weak self] host in self?.removed(host, at: position, generation: generation) },
+      removed: { [weak self] host in self?.removed(host, at: index, generation: generation) },
       levelUnsupported: { [weak self] level in self?.levelUnsupported(level) },
       joining: { [logger] reason in
         logger.notice(
           "A group needs another node's snapshot",
-          metadata: ["group": "\(position)", "reason": "\(reason)"]
+          metadata: ["group": "\(index)", "reason": "\(reason)"]
         )
       },
       joinFailed: { [logger] reason in
-        logger.info("No snapshot of a group yet", metadata: ["group": "\(position)", "reason": "\(reason)"])
+        logger.info("No snapshot of a group yet", metadata: ["group": "\(index)", "reason": "\(reason)"])
       },
-      installEnded: { [weak self] host in self?.installEnded(host, at: position, generation: generation) },
+      installEnded: { [weak self] host in self?.installEnded(host, at: index, generation: generation) },
       joined: { [weak self, logger] group, position, bytes in
         self?.state.withLockedValue { $0.groupCounts.snapshotsInstalled += 1 }
         logger.notice(
@@ -55,13 +55,13 @@ extension HostSupervisor {
   }
 
   /// This node owns the group of a host now, and answers for its shards.
-  func promoted(_ host: LoopHost, at position: Int, _ epoch: OwnerEpoch) {
+  func promoted(_ host: LoopHost, at index: Int, _ epoch: OwnerEpoch) {
     guard let owned = serving.promote(host, epoch) else { return }
     state.withLockedValue { $0.groupCounts.gained += 1 }
     tellConnections()
     logger.info(
       "This node owns a group and serves its shards",
-      metadata: ["group": "\(position)", "epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
+      metadata: ["group": "\(index)", "epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
     )
   }
 
@@ -95,23 +95,23 @@ extension HostSupervisor {
   }
 
   /// This node keeps a group no longer: make a host that waits until it does.
-  func removed(_ host: LoopHost, at position: Int, generation: UInt64) {
-    guard replace(host, at: position, generation: generation, pause: .zero) else { return }
-    logger.notice("This node is not a member of a group: its data is removed", metadata: ["group": "\(position)"])
+  func removed(_ host: LoopHost, at index: Int, generation: UInt64) {
+    guard replace(host, at: index, generation: generation, pause: .zero) else { return }
+    logger.notice("This node is not a member of a group: its data is removed", metadata: ["group": "\(index)"])
   }
 
   /// Another node owns a host's group, which this node has owned: follow it with a new host.
-  func deposed(_ host: LoopHost, at position: Int, generation: UInt64) {
-    guard replace(host, at: position, generation: generation, pause: .zero) else { return }
-    logger.notice("A group starts again as a follower", metadata: ["group": "\(position)"])
+  func deposed(_ host: LoopHost, at index: Int, generation: UInt64) {
+    guard replace(host, at: index, generation: generation, pause: .zero) else { return }
+    logger.notice("A group starts again as a follower", metadata: ["group": "\(index)"])
   }
 
   /// The shared log does not fit what a host has from local storage: read it again, after a pause if that did not help.
-  func failed(_ host: LoopHost, at position: Int, _ error: FollowError, generation: UInt64) {
+  func failed(_ host: LoopHost, at index: Int, _ error: FollowError, generation: UInt64) {
     let restart = state.withLockedValue { state in
-      state.groupRestarts[position, default: RestartBackoff()].failed("\(error)", at: .now)
+      state.groupRestarts[index, default: RestartBackoff()].failed("\(error)", at: .now)
     }
-    guard replace(host, at: position, generation: generation, pause: restart.pause) else { return }
+    guard replace(host, at: index, generation: generation, pause: restart.pause) else { return }
     logger.log(
       level: restart.isNew ? .error : .debug,
       """
@@ -120,21 +120,21 @@ extension HostSupervisor {
       all records of each of this node's groups (tidemark cluster status), then stop the node, move its data directory \
       away, and start it with an empty one
       """,
-      metadata: ["group": "\(position)", "error": "\(error)", "pause": "\(restart.pause)"]
+      metadata: ["group": "\(index)", "error": "\(error)", "pause": "\(restart.pause)"]
     )
   }
 
   /// A host has replaced its group's data by a snapshot, or has failed to: make it again, after a pause if the one
   /// before did not help.
-  func installEnded(_ host: LoopHost, at position: Int, generation: UInt64) {
+  func installEnded(_ host: LoopHost, at index: Int, generation: UInt64) {
     let restart = state.withLockedValue { state in
-      state.groupRestarts[position, default: RestartBackoff()].failed("a snapshot", at: .now)
+      state.groupRestarts[index, default: RestartBackoff()].failed("a snapshot", at: .now)
     }
-    guard replace(host, at: position, generation: generation, pause: restart.pause) else { return }
+    guard replace(host, at: index, generation: generation, pause: restart.pause) else { return }
     logger.log(
       level: restart.isNew ? .notice : .debug,
       "A group starts again after a snapshot",
-      metadata: ["group": "\(position)", "pause": "\(restart.pause)"]
+      metadata: ["group": "\(index)", "pause": "\(restart.pause)"]
     )
   }
 
@@ -173,14 +173,14 @@ extension HostSupervisor {
   /// Replace a host by another one, made from local storage, that follows.
   ///
   /// - Returns: false if the host is not in use any more, or the process stops.
-  private func replace(_ host: LoopHost, at position: Int, generation: UInt64, pause: Duration) -> Bool {
+  private func replace(_ host: LoopHost, at index: Int, generation: UInt64, pause: Duration) -> Bool {
     yielded(host)
     let isReplaced = state.withLockedValue { state in
       guard state.lifecycle.serves(generation), !state.stopsSoon else { return false }
-      let earlier = state.replacements[position]
-      state.replacements[position] = Task {
+      let earlier = state.replacements[index]
+      state.replacements[index] = Task {
         await earlier?.value
-        await self.makeReplacement(of: host, at: position, generation: generation, pause: pause)
+        await self.makeReplacement(of: host, at: index, generation: generation, pause: pause)
       }
       return true
     }
@@ -191,7 +191,7 @@ extension HostSupervisor {
     return true
   }
 
-  private func makeReplacement(of host: LoopHost, at position: Int, generation: UInt64, pause: Duration) async {
+  private func makeReplacement(of host: LoopHost, at index: Int, generation: UInt64, pause: Duration) async {
     try? await host.eventLoop.flatSubmit { host.stop() }.get()
     await sleep(pause) { $0.lifecycle.serves(generation) }
     // A host cannot be made from a directory that is lost. The other groups' owners go on without it.
@@ -203,7 +203,7 @@ extension HostSupervisor {
     guard let storage else { return }
     do {
       try await prepareRecovery(of: storage)
-      let (made, _) = try await makeHost(at: position, on: storage, generation: generation)
+      let (made, _) = try await makeHost(at: index, on: storage, generation: generation)
       let isInUse = serving.exchange(host, with: made) { hosts, hostOfShard in
         for host in hosts { host.eventLoop.execute { host.connect(hosts, hostOfShard: hostOfShard) } }
       }
@@ -211,10 +211,10 @@ extension HostSupervisor {
         try? await made.eventLoop.flatSubmit { made.stop() }.get()
         return
       }
-      start(made, at: position)
+      start(made, at: index)
       // The stop may have begun meanwhile.
       if state.withLockedValue(\.stopsSoon) { made.eventLoop.execute { made.groupHost?.handOver() } }
-      state.withLockedValue { $0.groupRestarts[position]?.started(at: .now) }
+      state.withLockedValue { $0.groupRestarts[index]?.started(at: .now) }
     } catch {
       halted(error as? StorageError ?? .failed("\(error)"), generation: generation)
     }

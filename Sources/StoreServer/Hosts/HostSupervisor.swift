@@ -24,7 +24,7 @@ final class HostSupervisor: Sendable {
     /// Pause before the next reload; zero except in a cluster.
     var reloadPause = Duration.zero
     var reloads = RestartBackoff()
-    /// In a cluster: hosts that are being replaced, and their groups' failures, by position.
+    /// In a cluster: hosts that are being replaced, and their groups' failures, by the loop's number.
     var replacements: [Int: Task<Void, Never>] = [:]
     var groupRestarts: [Int: RestartBackoff] = [:]
     /// In a cluster: whether the node hands its groups over, since its process stops.
@@ -133,9 +133,9 @@ final class HostSupervisor: Sendable {
     var hostOfShard = [UInt8](repeating: 0, count: shardCount)
     var hosts: [LoopHost] = []
     var recovered = 0
-    for position in 0..<min(eventLoops.count, shardCount) {
-      for shard in shards(ofHost: position) { hostOfShard[shard] = UInt8(position) }
-      let (host, batchCount) = try await makeHost(at: position, on: storage, generation: generation)
+    for index in 0..<min(eventLoops.count, shardCount) {
+      for shard in shards(ofHost: index) { hostOfShard[shard] = UInt8(index) }
+      let (host, batchCount) = try await makeHost(at: index, on: storage, generation: generation)
       hosts.append(host)
       recovered += batchCount
     }
@@ -158,7 +158,7 @@ final class HostSupervisor: Sendable {
       )
     )
     // Ticks commit, so none may begin while other hosts are still being made.
-    for (position, host) in hosts.enumerated() { start(host, at: position) }
+    for (index, host) in hosts.enumerated() { start(host, at: index) }
     let isServing = state.withLockedValue { state in
       state.reloads.started(at: .now)
       return state.lifecycle.started()
@@ -175,12 +175,12 @@ final class HostSupervisor: Sendable {
   ///
   /// - Returns: the host, and the number of log batches that were read.
   func makeHost(
-    at position: Int,
+    at index: Int,
     on storage: any StorageEngine,
     generation: UInt64
   ) async throws -> (host: LoopHost, batchCount: Int) {
-    let eventLoop = eventLoops[position]
-    let owned = shards(ofHost: position)
+    let eventLoop = eventLoops[index]
+    let owned = shards(ofHost: index)
     let stored = try await opener.runIfActive {
       try owned.map { shard in
         let id = ShardID(UInt16(shard))
@@ -193,8 +193,8 @@ final class HostSupervisor: Sendable {
         logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
       }
     )
-    let group = try await membership(ofLoop: position, eventLoop, storage, generation: generation)
-    let committer = committers[position]
+    let group = try await membership(ofLoop: index, eventLoop, storage, generation: generation)
+    let committer = committers[index]
     let host = try await eventLoop.submit {
       [readers, ledgerWriter, configuration, clock, directory, shardCount = source.shardCount] in
       try LoopHost(
@@ -221,30 +221,30 @@ final class HostSupervisor: Sendable {
   }
 
   private func membership(
-    ofLoop position: Int,
+    ofLoop index: Int,
     _ eventLoop: any EventLoop,
     _ storage: any StorageEngine,
     generation: UInt64
   ) async throws -> GroupMembership? {
     guard let clusterLinks else { return nil }
-    let group = GroupID(UInt8(position))
+    let group = GroupID(UInt8(index))
     let (stored, keys) = try await opener.runIfActive {
       (try storage.position(of: group), try storage.recordKeys(of: group))
     }
-    let events = groupEvents(ofHost: position, generation: generation)
-    return try await clusterLinks.membership(ofLoop: position, eventLoop, stored: stored, keys: keys, events: events)
+    let events = groupEvents(ofHost: index, generation: generation)
+    return try await clusterLinks.membership(ofLoop: index, eventLoop, stored: stored, keys: keys, events: events)
   }
 
   /// Start a connected host.
-  func start(_ host: LoopHost, at position: Int) {
+  func start(_ host: LoopHost, at index: Int) {
     host.eventLoop.execute { host.start() }
     // One host syncs for all. In a cluster each reports how far its own group is synced, also if each commit is.
     let interval = syncMilliseconds
-    if let interval, position == 0 || clusterLinks != nil {
+    if let interval, index == 0 || clusterLinks != nil {
       host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
     }
-    if position == 0 { host.eventLoop.execute { host.startCompactingOld() } }
-    clusterLinks?.startProbes(ofLoop: position, for: host)
+    if index == 0 { host.eventLoop.execute { host.startCompactingOld() } }
+    clusterLinks?.startProbes(ofLoop: index, for: host)
   }
 
   /// Interval of syncs; nil: each commit is synced. A node reports its synced positions at least every second.
@@ -256,11 +256,11 @@ final class HostSupervisor: Sendable {
   private static let reportMilliseconds = 1_000
 
   /// Return the shards of a host. The groups of a cluster are ranges.
-  private func shards(ofHost position: Int) -> [Int] {
+  private func shards(ofHost index: Int) -> [Int] {
     let all = 0..<source.shardCount
     let count = min(eventLoops.count, source.shardCount)
-    if configuration.cluster == nil { return all.filter { $0 % count == position } }
-    return all.filter { $0 * count / source.shardCount == position }
+    if configuration.cluster == nil { return all.filter { $0 % count == index } }
+    return all.filter { $0 * count / source.shardCount == index }
   }
 
   /// Stop the loops, close the connections that have routes into them, wait for their threads, and close the
