@@ -1,0 +1,81 @@
+"""Frames of subscriptions and events."""
+
+from ..fields.channels import channel, channel_entry, row
+from ..fields.events import (
+    BOB_OWN, BOB_SHOWN, channel_deleted_event, channel_updated, channels, limits, member_added, member_removed,
+    membership_event, message_deleted_event, message_new, receipt_event, row_event, status_event, subscribe,
+    subscribed, tokens_revoked_event, told, truncated_event)
+from ..fields.notation import byte, string, time
+from ..fields.values import CID, T0
+from ..framing import frame
+
+EVENT_FRAMES = [
+    # Events: subscriptions and events frames.
+    frame("subscribe", subscribe(0, 0, CID), shard=11, correlation=32),
+    frame("subscribe", subscribe(1, T0, CID, "team:red", "t" * 64 + ":" + "c" * 128), correlation=32,
+          name="subscribe: several, with what has changed since"),
+    frame("subscribe", subscribe(1, 2**63 - 1, *(f"a:{n}" for n in range(1024))), correlation=32,
+          name="subscribe: the most, since the last time there is"),
+    frame("subscribe_reply", subscribed(T0), shard=11, correlation=32),
+    frame("subscribe_reply", subscribed(T0 + 9, 0), correlation=32, name="subscribe_reply: too much to tell"),
+    frame("subscribe_reply", subscribed(
+        T0 + 9, 1,
+        (CID, [truncated_event(12, T0 + 1), row_event(1, 1, T0 + 7, BOB_OWN, BOB_SHOWN),
+               status_event("alice", 1, 42, "m-42", 2, T0 + 7)]),
+        ("team:red", [channel_deleted_event(T0 + 9)]), ("team:blue", [])), correlation=32,
+        name="subscribe_reply: what has changed"),
+    frame("unsubscribe", [channels(CID)], shard=11, correlation=33),
+    frame("unsubscribe", [channels(*(f"a:{n}" for n in range(1024)))], correlation=33, name="unsubscribe: the most"),
+    frame("unsubscribe_reply", [], shard=11, correlation=33),
+    frame("subscribe_user", [string("user", "alice"), byte("on", 1)], shard=3, correlation=34),
+    frame("subscribe_user", [string("user", "a" * 128), byte("on", 0)], correlation=34,
+          name="subscribe_user: no longer, the longest id"),
+    frame("subscribe_user_reply", [time("through", T0)], shard=3, correlation=34),
+    frame("announce_row", [string("user", "alice"), channels(CID)], shard=11, correlation=35),
+    frame("announce_row", [string("user", "a" * 128), channels(*(f"a:{n}" for n in range(1024)))], correlation=35,
+          name="announce_row: the most, the longest id"),
+    frame("announce_row_reply", [], shard=11, correlation=35),
+    frame("events", told(T0), shard=11, name="events: nothing but how far it is told"),
+    frame("events", told(0), name="events: a shard that has no time yet"),
+    frame("events", told(T0 + 9, 1), shard=65535, name="events: some were lost"),
+    frame("events", told(
+        T0 + 9, 0,
+        [(CID, [
+            row_event(1, 1, T0 + 7, BOB_OWN, BOB_SHOWN),
+            row_event(2, 0, T0 + 7, row("carol", (T0, "m-1", 1), own=(41, "m-2", 7))),
+            row_event(0, 2, T0 + 7, BOB_OWN, BOB_SHOWN, thread="m-1"),
+            row_event(1, 1, T0 + 8, BOB_OWN, BOB_SHOWN, thread="m-1", unread_in_channel=3),
+            row_event(3, 7, T0 + 8, BOB_OWN, row("bob")),
+            row_event(1, 9, T0 + 8, BOB_OWN, BOB_SHOWN),
+            row_event(0, 15, T0 + 8,
+                      row("a" * 128, (2**63 - 1, "m" * 128, 2**32 - 1), (2**63 - 1, "m" * 128, 2**32 - 1),
+                          (2**32 - 1, "f" * 128, 2**32 - 1)),
+                      row("a" * 128), thread="p" * 128),
+            message_new(43, "m-43", "alice", T0 + 8, T0 + 2, 0),
+            message_new(1, "r-1", "", T0 + 8, 0, 3, thread="m-1"),
+            message_new(44, "m-44", "alice", T0 + 9, T0 + 9, 60), message_new(45, "m-45", "bob", T0 + 9, T0 + 9, 44),
+            message_new(46, "m-46", "carol", T0 + 9, T0 + 9, 127),
+            message_deleted_event(9, "m-9", T0 + 8),
+            message_deleted_event(2, "r-2", T0 + 8, thread="m-1"),
+            truncated_event(2**32 - 1, T0 + 8),
+            channel_updated(T0 + 8, channel(CID, T0, {1: "00", 3: "02"}, 2, 43, "m-43", T0 + 8)),
+            member_added("dave", "", T0 + 8, 4),
+            limits((T0 + 7, T0 + 7, 1, 0)),
+            member_added("eve@example.org", "admin", T0 + 8, 2**32 - 1, 2**32 - 1, "m" * 128, 2**32 - 1),
+            limits((T0 + 4, T0 + 6, 14, 41), (T0 + 1, T0 + 3, 2, 40)),
+            row_event(0, 5, T0 + 8, BOB_OWN, BOB_SHOWN),
+            member_removed("eve@example.org", T0 + 9, 4),
+            status_event("alice", 1, 42, "m-42", 2, T0 + 7),
+            status_event("alice", 43, 43, "m-43", 0, T0 + 8, thread="m-1"),
+            status_event("", 1, 2**32 - 1, "m-x", 1, 2**63 - 1),
+            receipt_event(40, "m-40", "alice", 1, 1, 2, "bob", "on it ✓", T0 + 9, 2**32 - 1, T0 + 8),
+            receipt_event(41, "m-41", "", 3, 0, 2**32 - 1, "", "", T0 + 9),
+            channel_deleted_event(T0 + 9)]),
+         ("team:red", [receipt_event(1, "m-1", "alice", 2, 2, 0, "bob", "n" * 1024, T0 + 9, 2, T0 + 9)]),
+         ("team:blue", [])],
+        [("alice", [membership_event(channel_entry(CID, 0, 1, T0), T0 + 9, 0)]),
+         ("bob", [membership_event(channel_entry("team:red", 300, 0, T0), T0 + 9, 0),
+                  membership_event(channel_entry("team:blue", None, 0, 0), T0 + 9, 1),
+                  tokens_revoked_event(T0 + 8)]),
+         ("carol", [])]), shard=11, name="events: of every kind"),
+]
