@@ -18,6 +18,8 @@ done
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tidemark-deploy-check.XXXXXXXX")
 child=
+# Only the traps call it.
+# shellcheck disable=SC2317
 clean_up() {
   # The first process of a process namespace: the kernel ends the rest with it.
   [ -z "$child" ] || kill -KILL "$child" 2>/dev/null || true

@@ -124,7 +124,7 @@ class Reader:
         theirs = fields.bytes(32)
         proof = lambda text: hmac.new(secret, text + nonce + theirs + session, hashlib.sha256).digest()
         assert fields.string() == proof(b"tidemark store 1"), "the node's proof"
-        _frame_length_max = fields.varint()
+        fields.varint()  # frame_length_max
         window = fields.varint()
         self.send(PROOF, string(proof(b"tidemark gateway 1")))
         kind, _, _ = self.receive()
@@ -167,10 +167,11 @@ class Reader:
             assert kind == GET_CHANNEL | REPLY, kind
             channel, at_least, sent = self.waiting.pop(correlation)
             assert fields.string() == cids[channel].encode()
-            _created_at = fields.varint()
+            fields.varint()  # created
             for _ in range(fields.varint()):
-                _option, _value = fields.varint(), fields.string()
-            _member_count = fields.varint()
+                fields.varint()  # an option
+                fields.string()  # its value
+            fields.varint()  # member_count
             newest = fields.varint()
             self.answers += 1
             if time.monotonic() - sent > LATE:

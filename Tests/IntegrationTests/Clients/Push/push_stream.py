@@ -12,7 +12,7 @@ Commands on standard input:
 - `finish` sends no more acks, ends the stream's body, and waits for every answer and for the stream's end.
 Then it reads the rows back, and prints `tally JSON` and `ok ACKNOWLEDGED` or `lost ...`.
 """
-import collections, json, select, struct, sys, time
+import collections, json, select, struct, sys
 import h2.events
 from h2_connection import Connection
 
