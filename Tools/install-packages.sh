@@ -4,12 +4,24 @@
 # usage: install-packages.sh PACKAGE...
 set -euo pipefail
 
-missing=()
-for package in "$@"; do
-  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
-done
+# Sets `missing` to those of these packages that are not installed.
+find_missing() {
+  missing=()
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+}
+
+find_missing "$@"
 [ ${#missing[@]} != 0 ] || exit 0
 [ "$(id -u)" = 0 ] || exec sudo "$0" "${missing[@]}"
+
+# One installation at a time, because make runs targets beside each other: apt-get refuses a second one, and the files
+# below belong to one. Another one may have installed these packages in the meantime.
+exec 9</var/lib/dpkg
+flock 9
+find_missing "$@"
+[ ${#missing[@]} != 0 ] || exit 0
 echo "installing, services off: ${missing[*]}"
 
 # What systemd starts at boot: a link for each unit that is enabled.
@@ -39,8 +51,9 @@ if [ ! -e "$policy" ]; then
   chmod 755 "$policy"
 fi
 
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+# A program that an installation starts does not inherit the lock.
+apt-get update -qq 9<&-
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 9<&-
 
 if [ -n "$forbids_cluster" ] && [ -e "$cluster_settings.ucf-dist" ]; then
   mv "$cluster_settings.ucf-dist" "$cluster_settings"
