@@ -9,6 +9,8 @@ LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev z
 TEST_TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python3-venv python3-httpx python3-h2 \
   strace xxhash haproxy docker-compose chromium-headless-shell libnss3-tools nodejs node-typescript etcd-client \
   etcd-server iproute2
+# What checks Python, shell scripts and JavaScript.
+LINT_TOOLS := pyflakes3 shellcheck nodejs
 # The load generator of the bench, and the servers that it compares with ours.
 BENCH_TOOLS := nghttp2-client nghttp2-server nghttp2-proxy nginx redis-server redis-tools webdis postgresql
 
@@ -38,8 +40,8 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 4
 
 .PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
-  test-build test-long test-release test-sanitize test-target loss-test log-soak lint profile perf-check bench \
-  bench-push secrets deploy-check clean
+  test-build test-long test-release test-sanitize test-target loss-test log-soak lint lint-deps lint-swift lint-python \
+  lint-shell lint-javascript profile perf-check bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -70,8 +72,26 @@ run: build ## Start a store and two gateways, and print the demo page's address 
 	@$(INSTALL) curl
 	@$(DEBUG_BIN)/tidemark run
 
-lint: ## Check formatting and documentation comments
-	@swift format lint --strict --parallel -r Package.swift Sources Tests && echo "lint: clean"
+lint: lint-swift lint-python lint-shell lint-javascript ## Check Swift's format and comments, Python, shell, JavaScript
+	@echo "lint: clean"
+
+lint-deps:
+	@$(INSTALL) $(LINT_TOOLS)
+
+lint-swift:
+	@swift format lint --strict --parallel -r Package.swift Sources Tests
+
+# Undefined names, and unused imports and variables.
+lint-python: lint-deps
+	@find Tests Proto Deploy -name '*.py' -print0 | xargs -0 pyflakes3
+
+lint-shell: lint-deps
+	@find Tools Deploy Tests -name '*.sh' -print0 | xargs -0 shellcheck .ci/run Tests/IntegrationTests/Clients/python
+
+# Whether the files can be parsed as modules.
+lint-javascript: lint-deps
+	@find SDK Sources Tests Tools \( -name '*.js' -o -name '*.mjs' \) -print0 \
+	  | xargs -0 node --no-warnings --experimental-vm-modules Tools/check-modules.mjs
 
 # Installs the tools below from PyPI, in the versions of the requirements file. Without PyPI their tests are skipped (in
 # continuous integration they fail), and the next run tries again.
@@ -102,7 +122,7 @@ RUN_TESTS = env NO_COLOR=1 TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(
 # Tests that compute need all CPU time. Those of the real programs have deadlines: they come afterwards, three at a
 # time.
 test: deps ## Build and run every test, and print a count
-	@$(MAKE) --no-print-directory --jobs=3 lint test-deps test-build
+	@$(MAKE) --no-print-directory --jobs=3 test-build test-deps lint
 	@$(MAKE) --no-print-directory run-computing-tests run-process-tests
 	@Tools/closing-count.sh $(foreach run,process computing,$(BUILD)/test-$(run).log $$(cat $(BUILD)/test-$(run).status))
 
