@@ -66,7 +66,8 @@ struct RebuildRunTests {
     }
     try await within("the rebuild's first step") { for await _ in reached { break } }
     task.cancel()
-    await #expect(throws: CancellationError.self) { _ = try await task.value }
+    let result = try await within("the rebuild's end") { await task.result }
+    #expect(throws: CancellationError.self) { _ = try result.get() }
     try await listener.stop()
   }
 }

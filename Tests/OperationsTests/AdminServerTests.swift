@@ -2,6 +2,7 @@ import Logging
 import NIOCore
 import NIOPosix
 import ServiceLifecycle
+import TestSupport
 import Testing
 
 @testable import Operations
@@ -38,11 +39,13 @@ import Testing
           try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
         }
       }
-    return try await channel.executeThenClose { inbound, outbound in
-      try await outbound.write(ByteBuffer(string: request))
-      var response = ""
-      for try await part in inbound { response += String(buffer: part) }
-      return response
+    return try await within("the whole response") {
+      try await channel.executeThenClose { inbound, outbound in
+        try await outbound.write(ByteBuffer(string: request))
+        var response = ""
+        for try await part in inbound { response += String(buffer: part) }
+        return response
+      }
     }
   }
 

@@ -81,7 +81,9 @@ struct SocketTests {
   func requestsSurviveCutConnections(scrambled: Bool) async throws {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
     let harness = try await loop.submit { NIOLoopBound(Harness(loop: loop), eventLoop: loop) }.get()
-    try await loop.flatSubmit { harness.value.listen(scrambled: scrambled) }.get()
+    try await within("the listener's start") {
+      try await loop.flatSubmit { harness.value.listen(scrambled: scrambled) }.get()
+    }
     let done = loop.flatSubmit {
       let port = harness.value.listener!.localAddress!.port!
       var logger = Logger(label: "test")
@@ -126,7 +128,7 @@ struct SocketTests {
       return harness.value.done.futureResult
     }
     try await within("2,000 answers") { try await done.get() }
-    try await loop.flatSubmit {
+    let closed = loop.flatSubmit {
       let value = harness.value
       value.recorder.onEvent = nil
       #expect(value.recorder.failures.isEmpty)
@@ -135,13 +137,16 @@ struct SocketTests {
       #expect(value.store.applied.values.first?.keys.sorted() == (1...2000).map { UInt64($0) })
       #expect(value.client!.stats.connections >= 6)
       return value.client!.close()
-    }.get()
-    try await loop.flatSubmit { harness.value.listener!.close() }.get()
+    }
+    try await within("the client's end") { try await closed.get() }
+    try await within("the listener's end") {
+      try await loop.flatSubmit { harness.value.listener!.close() }.get()
+    }
   }
 
   @Test func clientClosesWithoutListener() async throws {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
-    let connections = try await loop.flatSubmit {
+    let connections = loop.flatSubmit {
       var logger = Logger(label: "test")
       logger.logLevel = .critical
       let client = StoreClient(
@@ -157,7 +162,8 @@ struct SocketTests {
       return loop.scheduleTask(in: .milliseconds(50)) {}.futureResult
         .flatMap { bound.value.close() }
         .map { bound.value.stats.connections }
-    }.get()
-    #expect(connections == 0)
+    }
+    let count = try await within("the client's end") { try await connections.get() }
+    #expect(count == 0)
   }
 }

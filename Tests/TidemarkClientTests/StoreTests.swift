@@ -90,9 +90,10 @@ import Testing
     let cancelled = Task { try await sharing.beginTurn() }
     let waiting = Task { try await sharing.beginTurn() }
     cancelled.cancel()
-    await #expect(throws: CancellationError.self) { try await cancelled.value }
+    let result = try await within("the end of the cancelled turn") { await cancelled.result }
+    #expect(throws: CancellationError.self) { try result.get() }
     sharing.endTurn()
-    try await waiting.value
+    try await within("the waiting turn") { try await waiting.value }
     sharing.endTurn()
     try await sharing.beginTurn()
     sharing.endTurn()

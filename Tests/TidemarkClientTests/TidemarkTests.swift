@@ -244,8 +244,11 @@ import Testing
       hub.emit(.refused(Refusal(kind: .read, messageID: "\(number)", error: .ofEntry("x"))))
     }
     hub.finish()
-    var read: [Change] = []
-    for await change in changes { read.append(change) }
+    let read = try await within("the end of the changes") {
+      var read: [Change] = []
+      for await change in changes { read.append(change) }
+      return read
+    }
     #expect(read.prefix(3) == [.place(first), .place(second), .offline(.lostConnection(""))])
     #expect(read.count == 1_003)
     guard case .refused(let oldest) = read[3] else { throw Unexpected() }

@@ -161,7 +161,8 @@ import Testing
         withUnsafeCurrentTask { $0?.cancel() }
       }
     }
-    await #expect(throws: CancellationError.self) { try await task.value }
+    let result = try await within("the watch's end") { await task.result }
+    #expect(throws: CancellationError.self) { try result.get() }
     #expect(notes.withLock { $0 } == ["127.0.0.1:\(port): Connection refused; reconnecting in 1 s"])
   }
 
@@ -186,7 +187,8 @@ import Testing
       }
       try await within("the first event") { for await _ in came { break } }
       task.cancel()
-      await #expect(throws: CancellationError.self) { try await task.value }
+      let result = try await within("the watch's end") { await task.result }
+      #expect(throws: CancellationError.self) { try result.get() }
       return notes.withLock { $0 }
     }
     #expect(notes == ["the last event's id is s-9"])

@@ -191,7 +191,7 @@ import Testing
       }
       // Closing the store's client fails what is pending. Answers for the closed connection are dropped, and other
       // connections are served.
-      try await gateway.eventLoop.flatSubmit { gateway.loop.value.close() }.get()
+      try await gateway.eventLoop.flatSubmit { gateway.loop.value.close() }.value("the end of the store's client")
       #expect(try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get() == 0)
       #expect(try await gateway.client.get("/nothing").status == 404)
     }
@@ -205,12 +205,12 @@ import Testing
       try await eventually("the mark is pending") {
         try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get() != 0
       }
-      let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()
+      let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.value("the start of draining")
       let isDrained = Mutex(false)
       drained.whenComplete { _ in isDrained.withLock { $0 = true } }
-      try await gateway.eventLoop.submit {}.get()
+      try await gateway.eventLoop.submit {}.value("a turn of the event loop")
       #expect(!isDrained.withLock { $0 }, "the drain ended before the open stream")
-      try await gateway.eventLoop.flatSubmit { gateway.loop.value.close() }.get()
+      try await gateway.eventLoop.flatSubmit { gateway.loop.value.close() }.value("the end of the store's client")
       #expect(try await waiting.value("the answer").verdict == "503 outcome_unknown")
       try await drained.value("the end of draining")
       try await gateway.client.isClosed.value("the end of the connection")

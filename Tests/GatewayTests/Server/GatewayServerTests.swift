@@ -77,7 +77,7 @@ import Testing
 
     await services.triggerGracefulShutdown()
     for client in clients { try await client.isClosed.value("the end of the connection") }
-    try await running.value
+    try await within("the server's end") { try await running.value }
     #expect(!readiness.isReady)
     await #expect(throws: (any Error).self) {
       _ = try await TestClient.connect(port: server.address.port, on: group.next())
@@ -130,7 +130,7 @@ import Testing
     for client in clients.suffix(2) { try await client.isClosed.value("the end of the connection") }
     #expect(clients[0].isOpen && clients[1].isOpen)
     for client in clients { try await client.close() }
-    try await running.value
+    try await within("the server's end") { try await running.value }
     try? await store.close()
     try await loops.shutdownGracefully()
     try await group.shutdownGracefully()
@@ -161,7 +161,7 @@ import Testing
     let types = try await client.get("/v1/channel-types")
     #expect(types.verdict == "503 store_unavailable" && types.headers["retry-after"] == "1")
     await services.triggerGracefulShutdown()
-    try await running.value
+    try await within("the server's end") { try await running.value }
     try await client.close()
     try await loops.shutdownGracefully()
     try await group.shutdownGracefully()

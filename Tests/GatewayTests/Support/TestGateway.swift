@@ -99,13 +99,13 @@ struct TestGateway: Sendable {
       )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
-    }.get()
+    }.value("the start of the gateway's loop")
     try await ready.futureResult.value("the gateway's first connection to its store")
     let listener = try await ServerBootstrap(group: eventLoop)
       .childChannelInitializer { channel in
         channel.eventLoop.makeCompletedFuture { try GatewayPipeline.assemble(channel, loop.value, tls: nil) }
       }
-      .bind(host: "127.0.0.1", port: 0).get()
+      .bind(host: "127.0.0.1", port: 0).value("the gateway's listener")
     let port = listener.localAddress!.port!
     let client = try await TestClient.connect(port: port, on: group.next())
     let gateway = TestGateway(
@@ -211,7 +211,7 @@ final class TestClient: Sendable {
           try channel.pipeline.syncOperations.addHandler(connection)
         }
       }
-      .connect(host: "127.0.0.1", port: port).get()
+      .connect(host: "127.0.0.1", port: port).value("a connection to port \(port)")
     let connection = try await connected.futureResult.value("a new connection")
     return TestClient(connection: connection, channel: channel, port: port)
   }

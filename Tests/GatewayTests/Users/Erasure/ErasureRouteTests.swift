@@ -97,7 +97,7 @@ import Testing
       #expect((many.json["results"] as? [NSDictionary])?.first?["code"] as? String == "user_erased")
       // The erasure continues once the channels succeed.
       try await gateway.store.set(.normal)
-      #expect(try await erasing.get().status == 200)
+      #expect(try await erasing.value("the answer to the erasure").status == 200)
       #expect(try await gateway.store.traces(of: "alice") == [])
       try await other.close()
     }
