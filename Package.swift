@@ -468,6 +468,11 @@ let package = Package(
       swiftSettings: strict
     ),
     .testTarget(
+      name: "TransferTests",
+      dependencies: ["Transfer", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
       name: "TicketPostTests",
       dependencies: [
         "TicketPost", "GatewayClient", "LocalStack", "HTTP2Session", "Operations", "TestPrograms", nioCore,

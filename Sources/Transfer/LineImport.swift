@@ -101,7 +101,7 @@ package struct LineImport: Sendable {
 }
 
 /// The progress of an import over several calls.
-private final class ImportState: Sendable {
+final class ImportState: Sendable {
   private struct State {
     var source: LineSource
     /// Lines before the first one of this call, and their refusals.
