@@ -1,6 +1,6 @@
 """Applies random histories of API commands over several gateways and compares every answer with a naive model.
 
-usage: random_history.py BASE_URLS JWT_SECRET_FILE [--steps N] [--seed N] [--control [RULE]] [--ca FILE]
+usage: random_history.py BASE_URLS JWT_SECRET_FILE [--steps N] [--seed N] [--control [RULE ...]] [--ca FILE]
                          [--time-limit SECONDS]
 
 BASE_URLS are the gateways in front of one store, separated by commas. Each command goes through a gateway drawn at
@@ -8,8 +8,9 @@ random and is answered before the next one starts. Servers and users send comman
 steps give the same history. Prints "ok N commands, M comparisons, ..." and exits 0, or prints the first difference
 with a line that replays it and exits 1.
 
-With --control the model forgets one rule (RULES in history_model.py), by name or drawn from the seed. Such a run
-exits 0 if it finds a difference and 1 if it finds none: it shows that the test can fail.
+With --control the model forgets one rule at a time (RULES in history_model.py): each of those named, "all" for every
+rule, or one drawn from the seed. For each rule, histories of this seed and the next ones run until one finds a
+difference. Such a run exits 1 if a rule is never noticed: it shows that the test can fail.
 """
 import argparse, random, sys
 from history_answers import LIST_TIMES, Channel, ComparingClient, Difference, Model, Unanswered
@@ -17,6 +18,7 @@ from history_answers import comparable, empty_thread_row
 from history_model import ANY, DEFAULTS, RULES, Rejection
 
 DEFAULT_STEPS = 1000
+CONTROL_SEEDS = 20  # Not every history uses every rule.
 CHOICES = {
     "read_events": [True, True, False], "delivery_events": [True, True, False], "history": ["visible", "hidden"],
     "mark_unread": ["private", "private", "public", "off"], "read_acks_receipts": ["direct", "always", "never"],
@@ -529,33 +531,49 @@ class History(ComparingClient):
             self.query_user(user)
 
 
+def report(failure, arguments, seed, forgotten=None):
+    """Prints a failure, and the line that replays it."""
+    print(f"seed {seed}, {failure}")
+    options = f"--steps {arguments.steps} --seed {seed}"
+    options += (f" --control {forgotten}" if forgotten else "") + (f" --ca {arguments.ca}" if arguments.ca else "")
+    print(f"replay: random_history.py {arguments.base_urls} {arguments.jwt_secret_file} {options}")
+
+
+def notices(arguments, forgotten):
+    """Whether a history finds a difference to the model that forgets a rule."""
+    for seed in range(arguments.seed, arguments.seed + CONTROL_SEEDS):
+        try:
+            History(argparse.Namespace(**(vars(arguments) | {"seed": seed})), forgotten).play(arguments.steps)
+        except Difference as difference:
+            print(f"ok control {forgotten}, seed {seed}: difference at {str(difference).splitlines()[0]}")
+            return True
+        except Unanswered as failure:
+            report(failure, arguments, seed, forgotten)
+            return False
+    seeds = f"seeds {arguments.seed} to {arguments.seed + CONTROL_SEEDS - 1}"
+    print(f"control {forgotten} ({RULES[forgotten]}): no difference in {arguments.steps} steps of {seeds}")
+    return False
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base_urls")
     parser.add_argument("jwt_secret_file")
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--control", nargs="?", const="", choices=["", *RULES], metavar="RULE")
+    parser.add_argument("--control", nargs="*", choices=["all", *RULES], metavar="RULE")
     parser.add_argument("--ca", help="certificate to verify https gateways with")
-    parser.add_argument("--time-limit", type=float, default=120, help="seconds")
+    parser.add_argument("--time-limit", type=float, default=120, help="seconds for each history")
     arguments = parser.parse_args()
-    forgotten = arguments.control
-    if forgotten == "":
-        forgotten = random.Random(arguments.seed).choice(sorted(RULES))
-    history = History(arguments, forgotten)
+    if arguments.control is not None:
+        rules = sorted(RULES) if "all" in arguments.control else arguments.control
+        rules = rules or [random.Random(arguments.seed).choice(sorted(RULES))]
+        return 0 if all([notices(arguments, rule) for rule in rules]) else 1
+    history = History(arguments, None)
     try:
         history.play(arguments.steps)
     except (Difference, Unanswered) as failure:
-        if forgotten and isinstance(failure, Difference):
-            print(f"ok control {forgotten}: difference at {str(failure).splitlines()[0]}")
-            return 0
-        print(f"seed {arguments.seed}, {failure}")
-        options = f"--steps {arguments.steps} --seed {arguments.seed}"
-        options += (f" --control {forgotten}" if forgotten else "") + (f" --ca {arguments.ca}" if arguments.ca else "")
-        print(f"replay: random_history.py {arguments.base_urls} {arguments.jwt_secret_file} {options}")
-        return 1
-    if forgotten:
-        print(f"control {forgotten} ({RULES[forgotten]}): no difference in {arguments.steps} steps")
+        report(failure, arguments, arguments.seed)
         return 1
     done = sum(count for name, count in history.counts.items() if not name.startswith(("? ", "refused ")))
     kinds = ", ".join(f"{name} {count}" for name, count in sorted(history.counts.items()))
