@@ -253,8 +253,8 @@ extension NaiveModel {
     return .marked(cids)
   }
 
-  /// Forget the times of all moves so far of some rows of a thread. This storage limit is no rule, so the real shard
-  /// reports it.
+  /// Forget the times of all moves so far of some rows of a thread. The rules say only roughly when that happens, so
+  /// the real shard reports it, and the model does not check whether it was due.
   mutating func dropTimes(_ cid: String, thread parent: Int, rows: Range<Int>) {
     guard let roomID = thread(cid, of: parent - 1) else { return }
     for row in rows.clamped(to: self[roomID].memberships.indices) {

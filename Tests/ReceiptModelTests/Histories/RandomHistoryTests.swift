@@ -140,6 +140,9 @@ struct RandomHistory<Shards: Subject> {
     let command = generator.next(model)
     let clock = generator.tick()
     let real = shard.perform(command, clock: clock)
+    // The rules bound a thread's steps only roughly (R15: "about one per member, at least 64"), so the model is told
+    // which times are dropped. This hides a shard that drops them too early, too late or of too many rows;
+    // `ThreadStoryTests.threadKeepsTailOfSteps` has one such thread. A time that is lost without a report is noticed.
     for forgotten in shard.takeDroppedTimes() {
       model.dropTimes(forgotten.cid, thread: forgotten.parent, rows: forgotten.rows)
     }
