@@ -19,8 +19,8 @@ package struct CutFrame: Sendable {
   ///
   /// The frame leaves: whoever handles it may change the connection, and with it this value.
   ///
-  /// - Returns: the whole frame, and how many bytes of `read` it took; nil where it lacks more than `read` has, which is
-  ///   then kept.
+  /// - Returns: the whole frame, and how many bytes of `read` it took; nil where it lacks more than `read` has, which
+  ///   is then kept.
   /// - Throws: ``WireError`` if the frame's header is refused.
   package mutating func complete(
     with read: RawSpan,
