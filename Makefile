@@ -171,11 +171,11 @@ perf-check: release ## Compare the instructions and allocations of fixed work wi
 	@$(INSTALL) valgrind python3-h2
 	@/usr/bin/python3 Tests/Performance/profile.py $(RELEASE_BIN) $(BUILD)/profiles --check $(FIGURES)
 
-test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
-	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }
+test-target: ## Build and run the test targets of TARGET=ReceiptModelTests,…, or with FILTER=… one suite
+	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…] [FILTER=…]'; exit 2; }
 	@case ",$(TARGET)," in *,IntegrationTests,*|*,LoadGeneratorTests,*|*,WorkerTests,*) $(SWIFT_DEBUG) ;; esac
 	@TIDEMARK_TEST_TARGETS=$(TARGET) $(SWIFT_DEBUG) --product tidemarkPackageTests
-	@TIDEMARK_TEST_TARGETS=$(TARGET) $(RUN_TESTS)
+	@TIDEMARK_TEST_TARGETS=$(TARGET) $(RUN_TESTS) $(if $(FILTER),--filter '$(FILTER)')
 
 loss-test: build test-deps ## Five minutes of cut connections, kills and slow readers: no event may be missing
 	@$(SWIFT_DEBUG) --build-tests

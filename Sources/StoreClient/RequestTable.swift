@@ -291,7 +291,6 @@ extension RequestTable {
   ///
   /// Usually this is the open batch, whole and uncopied. After a lost connection, or if the window is full, frames are
   /// copied one by one. Frames that were written before get the resend flag.
-  ///
   mutating func nextWrite() -> ByteBuffer? {
     let cursor = progress.cursor
     if cursor == RequestSlot.none { return nil }

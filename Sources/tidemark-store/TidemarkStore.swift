@@ -12,7 +12,7 @@ internal import StoreEngine
 internal import StoreRocksDB
 internal import StoreServer
 
-/// tidemark-store: flags in, one server out. The storage engine is chosen here and nowhere else.
+/// tidemark-store: flags in, one server out. This program alone chooses the storage engine, RocksDB.
 @main
 struct TidemarkStore: AsyncParsableCommand {
   static let configuration = CommandConfiguration(

@@ -129,6 +129,9 @@ import TestSupport
         guard let anchor = link.2, let known = anchors[target] else { continue }
         #expect(known.contains(String(anchor)), "\(file) links to \(link.1)#\(anchor)")
       }
+      for link in text.matches(of: /\]\[([a-z-]+)\]/) {
+        #expect(text.contains("\n[\(link.1)]: http"), "\(file) does not define [\(link.1)]")
+      }
     }
     #expect(count > 100)
   }

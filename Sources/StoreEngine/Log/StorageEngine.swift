@@ -7,8 +7,7 @@ package import ReceiptModel
 package protocol StorageEngine: Sendable {
   /// Make a commit durable: its batches are on stable storage when this returns. Its pages and log trims may become
   /// durable later than the batches, never before them. A log trim never becomes durable before the pages of earlier
-  /// commits.
-  /// Trims become durable in their order: each one begins where the last one of its log or row page ended.
+  /// commits. Trims become durable in their order: each one begins where the last one of its log or row page ended.
   ///
   /// Throws if that failed or may have failed; the state of the storage is then unknown until ``recover(_:)``.
   func commit(_ commit: LoopCommit) throws(StorageError)

@@ -82,7 +82,6 @@ import Testing
 }
 
 @Suite struct AuthenticatorTests {
-  /// After new keys are set, cached tokens and pending verifications are judged by them alone.
   /// Run a verification and the actions that follow it; returns the streams' slots with their results.
   private func finish(
     _ verification: Authenticator.Verification?,
