@@ -121,7 +121,7 @@ RUN_TESTS = env NO_COLOR=1 TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(
 # The build leaves one of two cores idle for a sixth of its time, so lint and downloads of test tools run beside it.
 # Tests that compute need all CPU time. Those of the real programs have deadlines: they come afterwards, three at a
 # time.
-test: deps ## Build and run every test, and print a count
+test: deps lint-deps ## Build and run every test, and print a count
 	@$(MAKE) --no-print-directory --jobs=3 test-build test-deps lint
 	@$(MAKE) --no-print-directory run-computing-tests run-process-tests
 	@Tools/closing-count.sh $(foreach run,process computing,$(BUILD)/test-$(run).log $$(cat $(BUILD)/test-$(run).status))

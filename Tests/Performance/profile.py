@@ -405,14 +405,14 @@ def main():
     parser.add_argument("--check", type=pathlib.Path, metavar="FILE", help="compare with the figures in FILE")
     parser.add_argument("--write", type=pathlib.Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args()
+    known = json.loads(options.check.read_text()) if options.check else None
     options.directory.mkdir(parents=True, exist_ok=True)
     figures = {name: measure(options.binaries, options.directory, name) for name in options.rows}
     if options.write:
         lines = [f'    "{name}": {json.dumps(row)}' for name, row in figures.items()]
         rows = ",\n".join(lines)
         options.write.write_text(f'{{\n  "versions": {json.dumps(versions())},\n  "rows": {{\n{rows}\n  }}\n}}\n')
-    if options.check:
-        known = json.loads(options.check.read_text())
+    if known:
         if known["versions"] != versions():
             print(f"not compared: {options.check.name} has counts of {known['versions']}, and here are {versions()}")
             return

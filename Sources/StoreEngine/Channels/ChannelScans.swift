@@ -262,6 +262,11 @@ final class ChannelScans: ShardPart {
       let last = max(scan.last, shard.dirty.typesLast, shard.dirty.usersLast)
       let found = scan.found.filter { $0.events > 0 }
       for request in shard.waiting.take(.scan(scan.scanID)) {
+        // It may have waited for long, and its reply may be large.
+        if let refused = shard.refusalForUnreadReplies(request.lane) {
+          shard.refuse(request.header, refused, request.lane)
+          continue
+        }
         let replyTiming = shard.replyTiming(last, revealingExpiryAt: scan.expiry, request.lane)
         shard.reply(request.header, max(progress.replyTiming, replyTiming), request.lane) { buffer in
           SubscribedFields.write(through: progress.time, isComplete: true, channelCount: found.count, into: &buffer)

@@ -4,6 +4,18 @@ internal import ReceiptWire
 
 /// Replies and refusals of all requests.
 extension ShardEngine {
+  /// Return the refusal of a query while its connection has too many unwritten replies on this loop (Proto/frames.md,
+  /// "Sessions and resending"); nil where it has not.
+  func refusalForUnreadReplies(_ lane: ReplyLane) -> RefusedRequest? {
+    let unwritten = lane.unwrittenBytes
+    guard unwritten > configuration.unwrittenReplyBytesMax else { return nil }
+    return RefusedRequest(
+      .busy,
+      retryAfterMilliseconds: 100,
+      "the connection has \(unwritten >> 20) MiB of replies that were not read"
+    )
+  }
+
   @inline(__always)
   func reply(
     _ request: borrowing Request,

@@ -130,12 +130,9 @@ extension ShardEngine {
     guard !request.header.flags.contains(.thread) || request.kind.traits.contains(.thread) else {
       throw .badFlags(request.header.flags.rawValue)
     }
-    guard request.kind.isCommand || request.lane.unwrittenBytes <= configuration.unwrittenReplyBytesMax else {
-      return .refused(
-        .busy,
-        retryAfterMilliseconds: 100,
-        "the connection has \(request.lane.unwrittenBytes >> 20) MiB of replies that were not read"
-      )
+    if !request.kind.isCommand, let refused = refusalForUnreadReplies(request.lane) {
+      // What ends subscriptions is never refused: it makes room.
+      if request.kind != .unsubscribe, request.kind != .subscribeUser { return .refused(refused) }
     }
     let onAbsent: AbsentChannelAction
     switch request.kind {
