@@ -83,8 +83,8 @@ package struct StoreLoopConfiguration: Sendable {
   package var subscriptionsMax = 1 << 20
   /// Unwritten bytes of a connection above which its events are dropped; the next frame reports the loss.
   package var unwrittenBytesMax = 8 << 20
-  /// Unwritten bytes of a connection on this loop above which its queries are `busy`: replies to a gateway that does not
-  /// read must not fill the memory. Replies that other loops have not delivered yet are not counted.
+  /// Unwritten bytes of a connection on this loop above which its queries are `busy`: replies to a gateway that does
+  /// not read must not fill the memory. Replies that other loops have not delivered yet are not counted.
   package var unwrittenReplyBytesMax = 64 << 20
   /// Subscriptions that ask for changes, and announcements of rows, in progress per shard; further ones are `busy`.
   package var scanRequestsMax = 256
