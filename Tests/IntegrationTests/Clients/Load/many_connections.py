@@ -10,13 +10,22 @@ import select, socket, sys, time
 
 LIMIT = 60
 port, count, expected = (int(argument) for argument in sys.argv[1:4])
-connections = [
-    socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.66", 0), timeout=LIMIT) for _ in range(count)
-]
+
+
+def connect():
+    """Returns an open connection, or None where it was reset before it was seen to be open."""
+    try:
+        return socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.66", 0), timeout=LIMIT)
+    except ConnectionResetError:
+        return None
+
+
+opened = [made for made in (connect() for _ in range(count)) if made]
+reset = count - len(opened)
 closed, deadline = set(), time.monotonic() + LIMIT
 while time.monotonic() < deadline:
-    readable = select.select([made for made in connections if made not in closed], [], [], 1)[0]
-    if not readable and len(closed) >= expected:
+    readable = select.select([made for made in opened if made not in closed], [], [], 1)[0]
+    if not readable and reset + len(closed) >= expected:
         break
     for made in readable:
         try:
@@ -25,5 +34,5 @@ while time.monotonic() < deadline:
             ended = True
         if ended:
             closed.add(made)
-print(f"open {count - len(closed)} closed {len(closed)}", flush=True)
+print(f"open {len(opened) - len(closed)} closed {reset + len(closed)}", flush=True)
 sys.stdin.read()
