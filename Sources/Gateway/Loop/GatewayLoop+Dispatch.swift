@@ -98,6 +98,12 @@ extension GatewayLoop {
     stream: HTTP2StreamHandle,
     connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(WireError) {
+    // A list's reply is checked entry by entry while it is written.
+    func respondList(_ write: (inout ByteBuffer) throws(WireError) -> Void) throws(WireError) {
+      var body = ByteBuffer()
+      try write(&body)
+      connection.respond(stream, status: 200, body: body)
+    }
     var reader = FieldReader(payload)
     var status = 200
     switch kind {
@@ -117,37 +123,18 @@ extension GatewayLoop {
     case .getUser:
       let settings = try reader.userSettings()
       connection.respond(stream, status: status) { UserJSON.write(settings, into: &$0) }
-    // Lists: each reply is checked entry by entry while it is written.
-    case .readState:
-      var body = ByteBuffer()
-      try RowJSON.writeReadState(&reader, into: &body)
-      connection.respond(stream, status: status, body: body)
+    case .readState: try respondList { body throws(WireError) in try RowJSON.writeReadState(&reader, into: &body) }
     case .threadReadState:
-      var body = ByteBuffer()
-      try RowJSON.writeThreadReadState(&reader, into: &body)
-      connection.respond(stream, status: status, body: body)
-    case .listChannels:
-      var body = ByteBuffer()
-      try UnreadJSON.writeChannels(&reader, into: &body)
-      connection.respond(stream, status: status, body: body)
-    case .listRoster:
-      var body = ByteBuffer()
-      try RosterJSON.writeMembers(&reader, into: &body)
-      connection.respond(stream, status: status, body: body)
-    case .listMessages:
-      var body = ByteBuffer()
-      try RosterJSON.writeMessages(&reader, into: &body)
-      connection.respond(stream, status: status, body: body)
+      try respondList { body throws(WireError) in try RowJSON.writeThreadReadState(&reader, into: &body) }
+    case .listChannels: try respondList { body throws(WireError) in try UnreadJSON.writeChannels(&reader, into: &body) }
+    case .listRoster: try respondList { body throws(WireError) in try RosterJSON.writeMembers(&reader, into: &body) }
+    case .listMessages: try respondList { body throws(WireError) in try RosterJSON.writeMessages(&reader, into: &body) }
     case .listMembers:
       let route = request.route
       guard let list = route.memberList else { preconditionFailure("\(route.name) returns no list of members") }
-      var body = ByteBuffer()
-      try ListJSON.write(list, &reader, into: &body)
-      connection.respond(stream, status: status, body: body)
+      try respondList { body throws(WireError) in try ListJSON.write(list, &reader, into: &body) }
     case .memberStatuses:
-      var body = ByteBuffer()
-      try ListJSON.writeMemberStatuses(&reader, into: &body)
-      connection.respond(stream, status: status, body: body)
+      try respondList { body throws(WireError) in try ListJSON.writeMemberStatuses(&reader, into: &body) }
     // No response is written from their replies alone.
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .registerMessage,
       .deleteMessage, .markDelivered, .patchChannelType, .assignChannelType, .acknowledge, .patchUser, .assignUser,
