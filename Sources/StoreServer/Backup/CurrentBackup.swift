@@ -3,8 +3,8 @@ internal import StoreEngine
 
 /// The one backup that may run at a time. A pure state machine.
 ///
-/// idle → making → open → ending → idle. If the connection is lost while the checkpoint is made, the state is `ending`
-/// until the checkpoint is made and removed. A checkpoint that fails makes the state idle.
+/// idle → making → open → ending → idle. If the connection is lost while the checkpoint is made, the state is
+/// `ending` until the checkpoint is made and removed. A checkpoint that fails makes the state idle.
 struct CurrentBackup {
   /// The number of a connection that asks.
   typealias ConnectionID = UInt64
